@@ -1,0 +1,1 @@
+"""Clustering by non-parametric smoothing on Dask."""

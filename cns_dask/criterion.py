@@ -1,0 +1,82 @@
+"""The criterion C / R over (k, lam, K), and the choice.
+
+C(lam, k, K) = mean_i max_j F_ij - (n - K + K^2) / (n K)         R(lam, k) = (1 - lam) (1/sqrt(k) - 1/sqrt(n))^2
+
+max_j F_ij for K clusters is 1/K + cummax_K(P_i) - cumsum_K(P_i) / K, so one pass over the picked columns P gives the
+criterion of every K.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cns_dask.errors import InvalidSettingError
+from cns_dask.kernels import TIE_RTOL
+from cns_dask.types import ArrayLike, Choice, FloatArray, Grid, IntArray
+
+
+def largest_memberships_block(columns: ArrayLike, at: int, rows: slice, picks: IntArray, lam: float) -> FloatArray:
+    """Sum over some rows of max_j F_ij, for K = 1, 2, ..., number of picks.
+
+    `columns` (lam, row, candidate) may be anything that is sliced like an array.
+    """
+    P = lam * np.asarray(columns[at, rows])[:, picks]
+    K = np.arange(1, len(picks) + 1)
+    return np.asarray((1 / K + np.maximum.accumulate(P, axis=1) - np.cumsum(P, axis=1) / K).sum(axis=0))
+
+
+def cell_criterion(sums: list[FloatArray], n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
+    """C / R of one (k, lam) for K = 1, ..., limit; NaN for more clusters than candidates.
+
+    `sums` are the sums of largest memberships of all row blocks.
+    """
+    mean = np.sum(sums, axis=0) / n_rows
+    K = np.arange(1, len(mean) + 1)
+    C = mean - (n_rows - K + K**2) / (n_rows * K)
+    C[0] = 0.0  # by definition: one cluster explains nothing
+    values = np.full(limit, np.nan)
+    values[: len(C)] = C / penalty(n_rows, n_neighbors, lam)
+    return values
+
+
+def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:
+    """R(lam, k)."""
+    return float((1 - lam) * (n_neighbors**-0.5 - n_rows**-0.5) ** 2)
+
+
+def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Choice:
+    """The cell with the largest criterion; ties go to the smallest lam, then k, then K.
+
+    Parameters
+    ----------
+    surface
+        Criterion (k, lam, K).
+    grid
+        The ks and lams of its axes; its third axis is K = 1, 2, ...
+    n_clusters
+        Look only at this K.
+    """
+    allowed = surface.copy()
+    if n_clusters is not None:
+        allowed[:, :, np.arange(surface.shape[2]) != n_clusters - 1] = np.nan
+    if np.isnan(allowed).all():
+        available = int((~np.isnan(surface)).sum(axis=2).max())
+        raise InvalidSettingError(
+            f"n_clusters must be at most the number of candidates ({available}). Got {n_clusters}. "
+            "Use a smaller n_neighbors (more local maxima) or fewer clusters."
+        )
+    by_lam = allowed.transpose(1, 0, 2)
+    value = float(np.nanmax(by_lam))
+    tied: NDArray[np.bool_] = by_lam >= value - TIE_RTOL
+    at_lam, at_k, at_K = np.unravel_index(int(np.argmax(tied)), by_lam.shape)
+    others = by_lam.copy()
+    others[at_lam, at_k, at_K] = np.nan
+    margin = None if np.isnan(others).all() else value - float(np.nanmax(others))
+    return Choice(grid.ks[at_k], grid.lams[at_lam], int(at_K) + 1, value, margin)
+
+
+def best_by_n_clusters(surface: FloatArray, grid: Grid) -> list[Choice]:
+    """The best cell of every available K, best first."""
+    available = np.flatnonzero(~np.isnan(surface).all(axis=(0, 1))) + 1
+    return sorted((choose(surface, grid, int(K)) for K in available), key=lambda cell: -cell.value)

@@ -1,0 +1,86 @@
+"""Whatever the caller has becomes one (n, d) Dask array of float64 with known chunks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.store import open_array
+
+NUMERIC = "biuf"  # NumPy's kinds of types that hold plain numbers
+
+
+def open_data(source: Any, *, min_rows: int = 2) -> da.Array:
+    """Open a data set.
+
+    Parameters
+    ----------
+    source
+        An array (NumPy or what it converts), a Dask array, or the path or URL of a `.npy` file or a Zarr array.
+    min_rows
+        Fewer rows than this are refused.
+
+    Returns
+    -------
+    dask.array.Array
+        The data (n, d): float64, known chunks, columns in one chunk. Values are not looked at here.
+
+    Examples
+    --------
+    >>> open_data([[1, 2], [3, 4], [5, 7]]).shape
+    (3, 2)
+    """
+    if isinstance(source, str | os.PathLike):
+        array = _open_path(os.fspath(source))
+    elif isinstance(source, da.Array):
+        array = source
+    else:
+        array = _from_memory(source, min_rows)
+    return _as_matrix(array, min_rows)
+
+
+def is_lazy(source: Any) -> bool:
+    """Whether results for `source` should stay lazy too: it was not given as an array in memory."""
+    return isinstance(source, str | os.PathLike | da.Array)
+
+
+def _open_path(location: str) -> da.Array:
+    if "://" not in location and not Path(location).expanduser().exists():
+        raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
+    if not location.endswith(".npy"):
+        return open_array(location)
+    try:
+        mapped = np.load(Path(location).expanduser(), mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise InvalidDataError(f"The file must be a plain .npy array. Got {location} ({error}).") from error
+    return da.from_array(mapped, name=False)
+
+
+def _from_memory(source: Any, min_rows: int) -> da.Array:
+    from sklearn.utils import check_array
+
+    try:
+        checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows)
+    except (TypeError, ValueError) as error:
+        raise InvalidDataError(str(error)) from error
+    return da.from_array(checked, name=False)
+
+
+def _as_matrix(array: da.Array, min_rows: int) -> da.Array:
+    if array.ndim != 2:
+        raise InvalidDataError(f"The data must have two dimensions, rows and features. Got {array.ndim}.")
+    if array.dtype.kind not in NUMERIC:
+        raise InvalidDataError(f"The data must be real numbers. Got values of type {array.dtype}.")
+    if any(np.isnan(size) for size in array.shape):
+        array = array.compute_chunk_sizes()
+    if array.shape[0] < min_rows or array.shape[1] < 1:
+        raise InvalidDataError(
+            f"The data must have at least {min_rows} row(s) and 1 feature. "
+            f"Got {array.shape[0]} row(s) and {array.shape[1]} feature(s)."
+        )
+    return array.rechunk({1: -1}).astype(np.float64)

@@ -1,0 +1,43 @@
+"""Named errors and warnings.
+
+Every message says what must hold, what came, and, where it is not obvious, what to do. Each class also inherits the
+built-in that it specialises, and carries one string only, so that it survives the way back from a worker.
+"""
+
+from __future__ import annotations
+
+
+class CNSError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class InvalidSettingError(CNSError, ValueError):
+    """A parameter of the method is outside its range, or does not fit the data."""
+
+
+class InvalidDataError(CNSError, ValueError):
+    """The data cannot be clustered as they are."""
+
+
+class DataNotFoundError(CNSError, FileNotFoundError):
+    """Nothing is stored at the given path."""
+
+
+class OutputError(CNSError, OSError):
+    """The output exists already, or cannot be written."""
+
+
+class NotAResultError(CNSError, ValueError):
+    """The path holds something other than a result of this package."""
+
+
+class SchedulerError(CNSError, ConnectionError):
+    """No Dask scheduler answers, or its workers cannot do the work."""
+
+
+class NotEnoughMemoryError(CNSError, MemoryError):
+    """The plan needs more memory than the workers have."""
+
+
+class NotConvergedWarning(UserWarning):
+    """A column was not solved to the tolerance; the message gives the residual that was reached."""

@@ -1,0 +1,60 @@
+"""Memberships, labels and confidence from the picked columns, for any number of clusters that they allow.
+
+| symbol | variable | shape      | meaning                                                                      |
+|--------|----------|------------|------------------------------------------------------------------------------|
+| P      | P        | (rows, K)  | lam times the picked columns: chance that a walk from i is absorbed at j      |
+| F      | F        | (rows, K)  | memberships: 1/K + P - rowsum(P)/K                                           |
+
+Memberships are small numbers even for perfect clusters, because most walks end at points that represent nothing. The
+confidence looks only at walks that end at a representative: the share of the largest cluster among them, rescaled so
+that 0 is the even share 1/K (nothing preferred, or nothing in reach) and 1 is the whole.
+"""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.types import Clustering, FloatArray
+
+
+def clustering_block(P: FloatArray) -> Clustering:
+    """Memberships, labels and confidence of some rows.
+
+    Examples
+    --------
+    >>> clustering_block(np.array([[0.3, 0.1], [0.0, 0.0]])).memberships
+    array([[0.6, 0.4],
+           [0.5, 0.5]])
+    """
+    K = P.shape[1]
+    total = P.sum(axis=1, keepdims=True)
+    F = 1 / K + P - total / K
+    share = np.divide(P.max(axis=1), total[:, 0], out=np.full(len(P), 1 / K), where=total[:, 0] > 0)
+    confidence = np.ones(len(P)) if K == 1 else (share - 1 / K) / (1 - 1 / K)
+    return Clustering(F, F.argmax(axis=1), np.clip(confidence, 0, 1))
+
+
+def clustering(columns: da.Array, n_clusters: int) -> Clustering:
+    """The same, lazily, for the first `n_clusters` picked columns (n, picks), chunk by chunk."""
+    P = columns[:, :n_clusters].rechunk({1: -1})
+    return from_blocks([dask.delayed(clustering_block)(block) for block in P.to_delayed().ravel()], P)
+
+
+def from_blocks(blocks: list[dask.delayed.Delayed], like: da.Array) -> Clustering:
+    """A lazy Clustering from tasks that return one for each row chunk of `like` (n, clusters)."""
+    sizes, n_clusters = like.chunks[0], like.shape[1]
+
+    def stacked(field: str, shape: tuple[int, ...], dtype: type) -> da.Array:
+        parts = [
+            da.from_delayed(getattr(block, field), (size, *shape), dtype)
+            for block, size in zip(blocks, sizes, strict=True)
+        ]
+        return da.concatenate(parts)
+
+    return Clustering(
+        memberships=stacked("memberships", (n_clusters,), np.float64),
+        labels=stacked("labels", (), np.int64),
+        confidence=stacked("confidence", (), np.float64),
+    )

@@ -1,0 +1,163 @@
+"""The chunked kNN graph.
+
+Exact search measures every chunk of queries against every chunk of rows in ascending order and keeps a running list of
+the k nearest. A matrix product gives lower bounds of all distances of a pair of chunks; only pairs that could enter a
+list are measured again, by direct differences, so near-ties are decided in float64 by the same numbers in any chunking.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.data import open_data
+from cns_dask.errors import InvalidSettingError
+from cns_dask.kernels import nearest_block
+from cns_dask.plan import rows_per_chunk, rows_per_slice
+from cns_dask.preprocess import apply_transform
+from cns_dask.settings import METRICS
+from cns_dask.types import FloatArray, IntArray, NeighborGraph, Transform
+
+METHODS = ("exact",)
+
+
+def neighbor_graph(
+    X: Any, n_neighbors: int, *, metric: str = "euclidean", method: str = "exact"
+) -> NeighborGraph:
+    """Find the nearest rows of every row.
+
+    Parameters
+    ----------
+    X
+        The data (n, d): anything that `CNS.fit` takes. They are used as they are, without centring or scaling.
+    n_neighbors
+        Neighbours per row, the row itself included: at least 1, below n.
+    metric
+        "euclidean", or "cosine": Euclidean between rows divided by their norms.
+    method
+        "exact".
+
+    Returns
+    -------
+    NeighborGraph
+        Lazy `indices` and `distances` (n, n_neighbors). Compute both in one call to share the search.
+
+    Examples
+    --------
+    >>> graph = neighbor_graph([[0.0], [1.0], [3.0], [3.5]], n_neighbors=2)
+    >>> graph.indices.compute()
+    array([[0, 1],
+           [1, 0],
+           [2, 3],
+           [3, 2]])
+    """
+    for name, value, allowed in (("metric", metric, METRICS), ("method", method, METHODS)):
+        if value not in allowed:
+            raise InvalidSettingError(f"{name} must be one of {allowed}. Got {value!r}.")
+    X = open_data(X)
+    n_rows, n_features = X.shape
+    if not 1 <= n_neighbors < n_rows:
+        raise InvalidSettingError(f"n_neighbors must be from 1 to below the number of rows ({n_rows}). Got {n_neighbors}.")
+    as_is = Transform(
+        n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine"
+    )
+    rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
+    return exact_graph(apply_transform(X.rechunk({0: rows}), as_is), n_neighbors)
+
+
+def exact_graph(points: da.Array, n_neighbors: int) -> NeighborGraph:
+    """Graph of the points (n, d): self first, then the nearest others by distance and row number."""
+    starts = _starts(points)
+    blocks = [
+        dask.delayed(with_self_first)(_search(chunk, start, points, n_neighbors - 1), start)
+        for chunk, start in zip(_chunks(points), starts, strict=True)
+    ]
+    return _as_arrays(blocks, points.chunks[0], n_neighbors)
+
+
+def exact_search(queries: da.Array, points: da.Array, n_neighbors: int) -> NeighborGraph:
+    """Nearest points of rows from outside, by distance and row number."""
+    blocks = [
+        dask.delayed(with_roots)(_search(chunk, None, points, n_neighbors)) for chunk in _chunks(queries)
+    ]
+    return _as_arrays(blocks, queries.chunks[0], n_neighbors)
+
+
+def search_block(
+    running: tuple[FloatArray, IntArray] | None,
+    queries: FloatArray,
+    first_query: int | None,
+    rows: FloatArray,
+    first_row: int,
+    n_neighbors: int,
+) -> tuple[FloatArray, IntArray]:
+    """Merge one chunk of rows into the running lists (squared distances, row numbers) of one chunk of queries.
+
+    `first_query` is the row number of the first query; None when the queries are not rows themselves.
+    """
+    shape = len(queries), n_neighbors
+    distances, indices = (
+        (np.full(shape, np.inf), np.full(shape, -1)) if running is None else (running[0].copy(), running[1].copy())
+    )
+    own_rows = np.full(len(queries), -1) if first_query is None else first_query + np.arange(len(queries))
+    step = rows_per_slice(len(rows))
+    for start in range(0, len(queries) if n_neighbors else 0, step):
+        part = slice(start, start + step)
+        bounds = lower_bounds(queries[part], rows)
+        nearest_block(queries[part], own_rows[part], rows, first_row, bounds, distances[part], indices[part])
+    return distances, indices
+
+
+def lower_bounds(queries: FloatArray, rows: FloatArray) -> FloatArray:
+    """Lower bounds of all squared distances: |q|^2 + |r|^2 - 2 q.r, less what rounding can amount to.
+
+    The rounding error of that sum is below (d + 4) eps (|q| + |r|)^2 <= 2 (d + 4) eps (|q|^2 + |r|^2); twice that is
+    taken off by shrinking the two norms.
+    """
+    shrink = 1 - 4 * (queries.shape[1] + 4) * np.finfo(np.float64).eps
+    bounds = queries @ (-2 * rows.T)
+    bounds += shrink * np.einsum("ij,ij->i", queries, queries)[:, None]
+    bounds += shrink * np.einsum("ij,ij->i", rows, rows)
+    return np.asarray(bounds)
+
+
+def with_self_first(found: tuple[FloatArray, IntArray], first_row: int) -> tuple[FloatArray, IntArray]:
+    """Put every row in front of its own list, at distance 0."""
+    distances, indices = with_roots(found)
+    own = first_row + np.arange(len(indices))
+    return np.insert(distances, 0, 0.0, axis=1), np.insert(indices, 0, own, axis=1)
+
+
+def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
+    """Turn squared distances into distances."""
+    return np.sqrt(found[0]), found[1]
+
+
+def _search(queries: Any, first_query: int | None, points: da.Array, n_neighbors: int) -> Any:
+    """Chain of tasks: one chunk of queries against every chunk of points."""
+    running = None
+    for rows, start in zip(_chunks(points), _starts(points), strict=True):
+        running = dask.delayed(search_block)(running, queries, first_query, rows, start, n_neighbors)
+    return running
+
+
+def _chunks(array: da.Array) -> list[Any]:
+    return list(array.to_delayed().ravel())
+
+
+def _starts(array: da.Array) -> list[int]:
+    return [int(start) for start in np.cumsum([0, *array.chunks[0][:-1]])]
+
+
+def _as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int) -> NeighborGraph:
+    """Two lazy arrays from tasks that return (distances, indices)."""
+
+    def stacked(part: int, dtype: type) -> da.Array:
+        shapes = [(size, n_neighbors) for size in sizes]
+        arrays = [da.from_delayed(block[part], shape, dtype) for block, shape in zip(blocks, shapes, strict=True)]
+        return da.concatenate(arrays)
+
+    return NeighborGraph(indices=stacked(1, np.int64), distances=stacked(0, np.float64))

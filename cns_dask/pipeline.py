@@ -1,0 +1,272 @@
+"""The method as one page: each stage in order, its result stored before the next begins.
+
+This is the only place where work is started and written. Every stage reads what the one before it has stored, so the
+graph handed to the scheduler never grows across stages.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask import columns, criterion, selection
+from cns_dask.data import open_data
+from cns_dask.errors import InvalidSettingError, NotConvergedWarning
+from cns_dask.memberships import clustering
+from cns_dask.neighbors import exact_graph
+from cns_dask.plan import Plan, make_plan
+from cns_dask.preprocess import apply_transform, learn_transform
+from cns_dask.result import Result
+from cns_dask.runtime import Progress, check_memory, check_path_is_shared, run
+from cns_dask.settings import Settings
+from cns_dask.store import ResultStore, TemporaryStore, finish, new_result, write_block, write_tasks
+from cns_dask.transition import neighbors_at
+from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, Transform
+
+RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
+
+
+def fit(
+    source: Any,
+    settings: Settings,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Cluster the rows of `source` and store everything that was found.
+
+    Parameters
+    ----------
+    source
+        The data (n, d): see `open_data`.
+    settings
+        The method's parameters.
+    out
+        Where the result is written; a temporary folder if None.
+    overwrite
+        Replace a result that is already there, once the new one is complete.
+    progress
+        Is told about stages and counts.
+    """
+    progress = progress or Progress()
+    X = open_data(source)
+    grid = settings.grid(X.shape[0])
+    if out is None:
+        return _fit(X, settings, grid, TemporaryStore(), progress)
+    with new_result(out, overwrite=overwrite) as store:
+        return _fit(X, settings, grid, store, progress)
+
+
+def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progress: Progress) -> Result:
+    plan = make_plan(*X.shape, grid, settings.max_candidates)
+    check_memory(plan.worker_bytes)
+    check_path_is_shared(str(store.path))
+    work = _Work(store, plan, progress)
+
+    points = work.points(X, settings)
+    indices = work.graph(points, grid.ks[-1])
+    candidates = work.candidates(indices, points, grid, settings)
+    surface, picks = work.cells(indices, candidates, grid, settings)
+    choice = criterion.choose(surface, grid, settings.n_clusters)
+    picked = picks[choice.n_neighbors, choice.lam]
+    picked_columns = work.picked_columns(indices, picked, choice, settings)
+    work.clusters(picked_columns, choice.n_clusters)
+
+    _keep_small_results(store, grid, surface, picked, choice)
+    store.describe(
+        settings=settings.as_dict(),
+        choice=asdict(choice),
+        n_candidates={str(k): len(found.rows) for k, found in candidates.items()},
+        largest_residual=work.largest_residual,
+        versions={name: version(name) for name in RECORDED_VERSIONS},
+        seconds=progress.seconds,
+    )
+    work.warn_if_not_converged(settings.tol)
+    finish(store)
+    return Result(store)
+
+
+class _Work:
+    """The stages of one fit: each builds tasks, runs them, and returns what it stored."""
+
+    def __init__(self, store: ResultStore, plan: Plan, progress: Progress) -> None:
+        self._store, self._plan, self._progress = store, plan, progress
+        self.largest_residual = 0.0
+
+    def points(self, X: da.Array, settings: Settings) -> da.Array:
+        """Scale and project the rows."""
+        X = X.rechunk({0: self._plan.rows_per_chunk})
+        with self._progress.stage("preprocess", 1) as advance:
+            transform = learn_transform(
+                X, metric=settings.metric, scale=settings.scale, max_components=settings.max_components
+            )
+            _keep_transform(self._store, transform)
+            advance()
+        points, = self._write("points", {"points": apply_transform(X, transform)})
+        return points
+
+    def graph(self, points: da.Array, n_neighbors: int) -> da.Array:
+        """Find the neighbours, once for every k."""
+        graph = exact_graph(points, n_neighbors)
+        indices, _ = self._write(
+            "neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances}
+        )
+        return indices
+
+    def candidates(
+        self, indices: da.Array, points: da.Array, grid: Grid, settings: Settings
+    ) -> dict[int, Candidates]:
+        """Find the points that may represent clusters, for every k."""
+        limit = settings.max_candidates
+        with self._progress.stage("candidates", len(grid.ks)) as advance:
+            tasks = [dask.delayed(selection.local_maxima)(neighbors_at(indices, k)) for k in grid.ks]
+            found = run(tasks, advance)
+            many = [at for at, candidates in enumerate(found) if len(candidates.rows) > limit]
+            capped = run([
+                dask.delayed(selection.most_prominent)(found[at], points[found[at].rows].rechunk(-1), limit)
+                for at in many
+            ])
+        for at, candidates in zip(many, capped, strict=True):
+            found[at] = candidates
+        most = max(len(candidates.rows) for candidates in found)
+        if settings.n_clusters is not None and settings.n_clusters > most:
+            raise InvalidSettingError(
+                f"n_clusters must be at most the number of candidates ({most}). Got {settings.n_clusters}. "
+                "Use fewer clusters, a smaller n_neighbors (more local maxima), or a larger max_candidates."
+            )
+        return dict(zip(grid.ks, found, strict=True))
+
+    def cells(
+        self, indices: da.Array, candidates: dict[int, Candidates], grid: Grid, settings: Settings
+    ) -> tuple[FloatArray, dict[tuple[int, float], IntArray]]:
+        """Evaluate every (k, lam): criterion (k, lam, K) and picked rows. One k after the other fills the scratch."""
+        n_rows, width = indices.shape[0], self._plan.columns_per_block
+        surface, picks = [], {}
+        n_pieces = sum(-(-len(found.rows) // width) + len(grid.lams) for found in candidates.values())
+        with self._progress.stage("cells", n_pieces) as advance:
+            for k, found in candidates.items():
+                scratch = self._store.scratch(
+                    (len(grid.lams), n_rows, len(found.rows)), (1, self._plan.rows_per_column_chunk, width)
+                )
+                self._solve(neighbors_at(indices, k), found.rows, grid.lams, settings, scratch, advance)
+                cells = run(_cell_tasks(scratch, k, grid), advance)
+                surface.append([values for values, _ in cells])
+                picks |= {(k, lam): found.rows[at] for lam, (_, at) in zip(grid.lams, cells, strict=True)}
+            self._store.drop_scratch()
+        return np.array(surface), picks
+
+    def picked_columns(self, indices: da.Array, picked: IntArray, choice: Choice, settings: Settings) -> da.Array:
+        """Solve the picked columns of the winning cell once more, to keep them: any K is a view of them."""
+        width = self._plan.columns_per_block
+        target = self._store.create("columns", (indices.shape[0], len(picked)), (self._plan.rows_per_chunk, width))
+        with self._progress.stage("columns", -(-len(picked) // width)) as advance:
+            self._solve(
+                neighbors_at(indices, choice.n_neighbors), picked, (choice.lam,), settings, target, advance
+            )
+        return self._store.open("columns")
+
+    def clusters(self, picked_columns: da.Array, n_clusters: int) -> None:
+        """Store memberships, labels and confidence."""
+        found = clustering(picked_columns, n_clusters)
+        self._write("memberships", asdict(found))
+
+    def warn_if_not_converged(self, tol: float) -> None:
+        """Tell the caller when a column was not solved to the tolerance."""
+        if not self.largest_residual <= tol:
+            warnings.warn(
+                f"Every column must be solved to a residual of {tol:.1e}. Got {self.largest_residual:.1e}: memberships "
+                "may be off by as much. Use a larger tol or lam.",
+                NotConvergedWarning,
+                stacklevel=4,
+            )
+
+    def _solve(
+        self, neighbors: Any, rows: IntArray, lams: tuple[float, ...], settings: Settings, target: Any, advance: Any
+    ) -> None:
+        """Solve columns block by block into `target`."""
+        width = self._plan.columns_per_block
+        nodes = dask.delayed(columns.ritz_values)(neighbors, settings.random_state)
+        tasks = [
+            dask.delayed(solve_and_write)(
+                neighbors, rows[start : start + width], lams, nodes, settings.tol, target, start
+            )
+            for start in range(0, len(rows), width)
+        ]
+        self.largest_residual = max(self.largest_residual, *run(tasks, advance))
+
+    def _write(self, stage: str, arrays: dict[str, da.Array]) -> list[da.Array]:
+        """Compute arrays with one row per data row into the store, and open them again."""
+        rows = self._plan.rows_per_chunk
+        tasks = []
+        for name, values in arrays.items():
+            target = self._store.create(name, values.shape, (rows, *values.shape[1:]))
+            tasks += write_tasks(values, target)
+        with self._progress.stage(stage, len(tasks)) as advance:
+            run(tasks, advance)
+        return [self._store.open(name) for name in arrays]
+
+
+def solve_and_write(
+    neighbors: IntArray,
+    rows: IntArray,
+    lams: tuple[float, ...],
+    nodes: Any,
+    tol: float,
+    target: ArrayLike,
+    start: int,
+) -> float:
+    """Solve one block of columns into `target` from column `start` on, and return the largest residual.
+
+    A target (row, column) of a single lam takes P = lam x; one (lam, row, column) takes the columns x themselves.
+    """
+    block = columns.column_block(neighbors, rows, np.array(lams), nodes, tol)
+    region = (slice(None), slice(start, start + len(rows)))
+    if target.ndim == 2:
+        write_block(lams[0] * block.values[0], target, region)
+    else:
+        write_block(block.values, target, (slice(None), *region))
+    return float(block.residuals.max())
+
+
+def _cell_tasks(scratch: ArrayLike, n_neighbors: int, grid: Grid) -> list[Any]:
+    """One task for every lam of a k: (criterion of every K, picked positions). Rows are reduced chunk by chunk."""
+    n_rows, step = scratch.shape[1], scratch.chunks[1]
+    parts = [slice(start, start + step) for start in range(0, n_rows, step)]
+    tasks = []
+    for at, lam in enumerate(grid.lams):
+        grams = [dask.delayed(selection.gram_block)(scratch, at, rows) for rows in parts]
+        picks = dask.delayed(selection.greedy_picks)(grams, grid.max_clusters)
+        largest = [
+            dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks, lam) for rows in parts
+        ]
+        values = dask.delayed(criterion.cell_criterion)(largest, n_rows, n_neighbors, lam, grid.max_clusters)
+        tasks.append(dask.delayed((values, picks)))
+    return tasks
+
+
+def _keep_transform(store: ResultStore, transform: Transform) -> None:
+    for name in ("kept", "center", "scale", "components"):
+        values = getattr(transform, name)
+        if values is not None:
+            store.put(f"transform/{name}", values)
+    store.describe(transform={"n_features": transform.n_features, "normalize": transform.normalize})
+
+
+def _keep_small_results(
+    store: ResultStore, grid: Grid, surface: FloatArray, picked: IntArray, choice: Choice
+) -> None:
+    store.put("k", grid.ks)
+    store.put("lam", grid.lams)
+    store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
+    store.put("criterion", surface)
+    store.put("picks", picked)
+    store.put("representatives", picked[: choice.n_clusters])

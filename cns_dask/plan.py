@@ -1,0 +1,101 @@
+"""Sizes of everything before anything runs: integers in, a frozen Plan out.
+
+Sizes follow from the data and the grid alone, never from the workers, because the order of additions follows from
+them: the same data give the same bits on any cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cns_dask.types import Grid
+
+FLOAT = 8  # bytes of a float64
+CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
+BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
+PAIR_BYTES = 32 * 2**20  # of the distance bounds of one slice of queries against one chunk
+DEFERRED_PASSES = 4  # smoothed blocks that are kept and added to the solution together
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will use.
+
+    Attributes
+    ----------
+    rows_per_chunk
+        Rows of one chunk of points, neighbours and memberships.
+    columns_per_block
+        Candidate columns that are solved together.
+    rows_per_column_chunk
+        Rows of one chunk of solved columns in the scratch space.
+    bytes_per_task
+        The largest task of each stage.
+    bytes_per_process
+        What the threads of a worker process share: the graph for one k.
+    scratch_bytes
+        Disk that the columns of one k take for a while.
+    n_tasks
+        Tasks of the whole fit.
+    """
+
+    rows_per_chunk: int
+    columns_per_block: int
+    rows_per_column_chunk: int
+    bytes_per_task: dict[str, int]
+    bytes_per_process: int
+    scratch_bytes: int
+    n_tasks: int
+
+    def worker_bytes(self, n_threads: int) -> int:
+        """Memory that a worker process with `n_threads` threads needs at its peak."""
+        return self.bytes_per_process + n_threads * max(self.bytes_per_task.values())
+
+
+def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> Plan:
+    """Size the chunks and blocks of a fit.
+
+    Examples
+    --------
+    >>> plan = make_plan(10_000, 16, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
+    >>> plan.rows_per_chunk, plan.columns_per_block
+    (1250, 32)
+    """
+    n_lams, k_max = len(grid.lams), grid.ks[-1]
+    n_candidates = min(max_candidates, n_rows)
+    rows = rows_per_chunk(n_rows, max(n_features, k_max))
+    # per column: every lam's solution, twice while it is added to, the deferred passes and the current one
+    per_column = FLOAT * n_rows * (2 * n_lams + DEFERRED_PASSES + 2)
+    columns = _clip(BLOCK_BYTES // per_column, 1, 32)
+    column_rows = _clip(2 * CHUNK_BYTES // (FLOAT * n_candidates), 1, n_rows)
+    chunks, column_chunks = math.ceil(n_rows / rows), math.ceil(n_rows / column_rows)
+    blocks = math.ceil(n_candidates / columns)
+    return Plan(
+        rows_per_chunk=rows,
+        columns_per_block=columns,
+        rows_per_column_chunk=column_rows,
+        bytes_per_task={
+            "points": 3 * FLOAT * rows * n_features,
+            "neighbors": 2 * FLOAT * rows * (n_features + k_max) + PAIR_BYTES,
+            "columns": columns * per_column,
+            "cells": 2 * FLOAT * column_rows * n_candidates,
+        },
+        bytes_per_process=2 * FLOAT * n_rows * k_max,
+        scratch_bytes=FLOAT * n_lams * n_rows * n_candidates,
+        n_tasks=chunks * (chunks + 6) + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
+    )
+
+
+def rows_per_chunk(n_rows: int, width: int) -> int:
+    """Rows of a chunk: an eighth of the data (for a few cores), within 1 024 rows and CHUNK_BYTES."""
+    return min(n_rows, max(1024, min(math.ceil(n_rows / 8), CHUNK_BYTES // (FLOAT * width))))
+
+
+def rows_per_slice(n_columns: int) -> int:
+    """Queries that are measured against `n_columns` rows at once."""
+    return max(1, PAIR_BYTES // (FLOAT * max(1, n_columns)))
+
+
+def _clip(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))

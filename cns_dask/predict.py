@@ -1,0 +1,55 @@
+"""Memberships of new points, from a stored result.
+
+f(x) = (1-lam) * mean of F over the k nearest training points of x + lam/K
+
+F is affine in P, so this is the F of P(x) = (1-lam) * mean of P over these points. A point that coincides with a
+training row takes that row's P: the same number for every row but the representatives, which keep their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.data import open_data
+from cns_dask.memberships import clustering_block, from_blocks
+from cns_dask.neighbors import exact_search
+from cns_dask.preprocess import apply_transform
+from cns_dask.result import Result
+from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
+
+
+def predict(result: Result, new: Any) -> Clustering:
+    """Cluster new rows with a stored result, lazily and chunk by chunk.
+
+    Parameters
+    ----------
+    result
+        An opened result.
+    new
+        Rows with the features of the training data (m, d): see `open_data`.
+    """
+    choice = result.choice
+    queries = apply_transform(open_data(new, min_rows=1), result.transform)
+    found = exact_search(queries, result.points, choice.n_neighbors)
+    P = [
+        dask.delayed(visits_block)(indices, distances, result.columns, choice.n_clusters, choice.lam)
+        for indices, distances in zip(
+            found.indices.to_delayed().ravel(), found.distances.to_delayed().ravel(), strict=True
+        )
+    ]
+    like = da.empty((queries.shape[0], choice.n_clusters), chunks=(queries.chunks[0], choice.n_clusters))
+    return from_blocks([dask.delayed(clustering_block)(block) for block in P], like)
+
+
+def visits_block(
+    indices: IntArray, distances: FloatArray, columns: ArrayLike, n_clusters: int, lam: float
+) -> FloatArray:
+    """P of some new rows (m, K) from their nearest training rows (m, k); only the needed rows of `columns` are read."""
+    needed, position = np.unique(indices, return_inverse=True)
+    P = np.asarray(columns.oindex[needed, slice(0, n_clusters)])[position.reshape(indices.shape)]
+    known = distances[:, 0] == 0
+    return np.where(known[:, None], P[:, 0], (1 - lam) * P.mean(axis=1))

@@ -1,0 +1,108 @@
+"""Centring, scaling, projection and, for cosine, division by the norm; the fitted transform that new rows need too.
+
+The only door to dask-ml, which fits. Its `fit` computes by itself, so this is the one stage that runs work on its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.errors import InvalidDataError
+from cns_dask.kernels import project_block
+from cns_dask.types import FloatArray, Transform
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: int | None) -> Transform:
+    """Learn the transform of the method's section "Data" from the rows of X (n, d).
+
+    Raises
+    ------
+    InvalidDataError
+        If a value is NaN or infinite; the first such rows are named.
+    """
+    from dask_ml.preprocessing import StandardScaler
+
+    lowest, highest = dask.compute(X.min(axis=0), X.max(axis=0))
+    if not (np.isfinite(lowest) & np.isfinite(highest)).all():
+        _refuse_not_finite(X)
+    kept = np.flatnonzero(highest > lowest)
+    if kept.size == 0:
+        kept = np.array([0])  # constant data: one column of zeros, where all distances are 0
+    scaler = StandardScaler(with_std=scale).fit(X[:, kept])
+    transform = Transform(
+        n_features=X.shape[1],
+        kept=kept,
+        center=np.asarray(scaler.mean_),
+        scale=np.asarray(scaler.scale_) if scale else np.ones(kept.size),
+        components=None,
+        normalize=metric == "cosine",
+    )
+    if max_components is None or kept.size <= max_components:
+        return transform
+    return _with_components(X, transform, max_components)
+
+
+def apply_transform(X: da.Array, transform: Transform) -> da.Array:
+    """Transform every row of X (n, d), lazily."""
+    if X.shape[1] != transform.n_features:
+        raise InvalidDataError(f"The rows must have {transform.n_features} features. Got {X.shape[1]}.")
+    width = transform.kept.size if transform.components is None else transform.components.shape[1]
+    return X.map_blocks(transform_block, transform, chunks=(X.chunks[0], (width,)), dtype=np.float64, token="points")
+
+
+def transform_block(block: FloatArray, transform: Transform, block_info: Any = None) -> FloatArray:
+    """Transform the rows of one block; each row's result depends on that row alone."""
+    first_row = block_info[0]["array-location"][0][0] if block_info else 0
+    if not np.isfinite(block).all():
+        _raise_not_finite(first_row + np.flatnonzero(~np.isfinite(block).all(axis=1)))
+    rows = (block[:, transform.kept] - transform.center) / transform.scale
+    if transform.components is not None:
+        projected = np.zeros((rows.shape[0], transform.components.shape[1]))
+        project_block(np.ascontiguousarray(rows), transform.components, projected)
+        rows = projected
+    return normalize_block(rows, transform, first_row) if transform.normalize else np.ascontiguousarray(rows)
+
+
+def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> FloatArray:
+    """Divide every row by its norm: Euclidean neighbours of the result are cosine neighbours."""
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    rounding = 8 * EPSILON * float(np.linalg.norm(transform.center / transform.scale))
+    without = np.flatnonzero(norms[:, 0] <= rounding)
+    if without.size:
+        raise InvalidDataError(
+            f"Every row must have a direction for the cosine metric. Got centred rows of norm 0: {_first(first_row + without)}. "
+            "Remove them, or use the euclidean metric."
+        )
+    return np.asarray(rows / norms)
+
+
+def _with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
+    """Add the first principal axes of the scaled rows."""
+    from dataclasses import replace
+
+    from dask_ml.decomposition import PCA
+
+    scaled = apply_transform(X, replace(transform, normalize=False))
+    pca = PCA(n_components=min(n_components, X.shape[0]), svd_solver="full").fit(scaled)
+    return replace(transform, components=np.ascontiguousarray(pca.components_.T))
+
+
+def _refuse_not_finite(X: da.Array) -> None:
+    _raise_not_finite(da.flatnonzero(~da.isfinite(X).all(axis=1)).compute())
+
+
+def _raise_not_finite(rows: Any) -> None:
+    raise InvalidDataError(
+        f"All values must be finite. Got NaN or infinity in {len(rows)} row(s): {_first(rows)}. Remove or fill them."
+    )
+
+
+def _first(rows: Any, limit: int = 5) -> str:
+    shown = ", ".join(str(row) for row in rows[:limit])
+    return f"{shown}, ..." if len(rows) > limit else shown

@@ -1,0 +1,149 @@
+"""A stored fit, opened: lazy arrays, the choice, and other numbers of clusters without a new fit."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from cns_dask.criterion import best_by_n_clusters
+from cns_dask.errors import InvalidSettingError
+from cns_dask.memberships import clustering
+from cns_dask.settings import Settings
+from cns_dask.store import ResultStore, open_store
+from cns_dask.types import Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Transform
+
+
+class Result:
+    """What a fit has found. Arrays with one row per data row are lazy Dask arrays; the others are NumPy arrays.
+
+    Examples
+    --------
+    >>> result = open_result(path)  # doctest: +SKIP
+    >>> result.choice.n_clusters  # doctest: +SKIP
+    3
+    >>> result.at(n_clusters=5).labels.compute()  # doctest: +SKIP
+    array([0, 0, 4, ..., 1, 2, 2])
+    """
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        choice = self.choice
+        return (
+            f"<Result: {self.n_rows} rows in {choice.n_clusters} clusters, k = {choice.n_neighbors}, "
+            f"lam = {choice.lam:.4g}, at {self.path}>"
+        )
+
+    @property
+    def path(self) -> str:
+        """Where the result is stored."""
+        return str(self._store.path)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that were clustered."""
+        return int(self._store.array("points").shape[0])
+
+    @property
+    def labels(self) -> da.Array:
+        """Cluster of every row (n,)."""
+        return self._store.open("labels")
+
+    @property
+    def memberships(self) -> da.Array:
+        """Soft memberships (n, K), rows sum to 1."""
+        return self._store.open("memberships")
+
+    @property
+    def confidence(self) -> da.Array:
+        """How clearly each row belongs to its cluster (n,), 0 to 1."""
+        return self._store.open("confidence")
+
+    @property
+    def representatives(self) -> IntArray:
+        """Row that represents each cluster (K,)."""
+        return self._store.read("representatives")
+
+    @property
+    def criterion(self) -> FloatArray:
+        """Criterion (k, lam, K) of every cell; the axes are those of `grid`, and K = 1, 2, ..."""
+        return self._store.read("criterion")
+
+    @property
+    def grid(self) -> Grid:
+        """The cells that were tried."""
+        ks, lams = self._store.read("k"), self._store.read("lam")
+        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), self._store.array("n_clusters").shape[0])
+
+    @property
+    def choice(self) -> Choice:
+        """The winning cell and its margin."""
+        return Choice(**self._store.attributes["choice"])
+
+    @property
+    def settings(self) -> Settings:
+        """The parameters of the fit."""
+        return Settings(**self._store.attributes["settings"])
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """All that was noted about the run: residuals, versions, seconds per stage."""
+        return self._store.attributes
+
+    @property
+    def graph(self) -> NeighborGraph:
+        """The kNN graph at the largest k."""
+        return NeighborGraph(self._store.open("graph/indices"), self._store.open("graph/distances"))
+
+    @property
+    def points(self) -> da.Array:
+        """The rows as the neighbours saw them: scaled, projected, normalised (n, components)."""
+        return self._store.open("points")
+
+    @property
+    def columns(self) -> Any:
+        """P up to the largest K (n, picks), as an array that workers open by themselves."""
+        return self._store.array("columns")
+
+    @property
+    def transform(self) -> Transform:
+        """The fitted preprocessing."""
+        read = self._store.read
+        return Transform(
+            kept=read("transform/kept"),
+            center=read("transform/center"),
+            scale=read("transform/scale"),
+            components=read("transform/components") if "transform/components" in self._store else None,
+            **self._store.attributes["transform"],
+        )
+
+    def at(self, n_clusters: int) -> Clustering:
+        """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
+        available = self.columns.shape[1]
+        if not 1 <= n_clusters <= available:
+            raise InvalidSettingError(f"n_clusters must be from 1 to {available}. Got {n_clusters}.")
+        return clustering(self._store.open("columns"), n_clusters)
+
+    def sizes(self) -> IntArray:
+        """Number of rows in each cluster (K,)."""
+        counts = da.bincount(self.labels, minlength=self.choice.n_clusters).compute()
+        return np.asarray(counts)
+
+    def best_by_n_clusters(self) -> list[Choice]:
+        """The best cell of every number of clusters, best first."""
+        return best_by_n_clusters(self.criterion, self.grid)
+
+
+def open_result(path: str | os.PathLike[str]) -> Result:
+    """Open the result of a fit.
+
+    Parameters
+    ----------
+    path
+        The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
+    """
+    return Result(open_store(path))

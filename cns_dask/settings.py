@@ -1,0 +1,173 @@
+"""The parameters of the method, validated as data, and the grid that they mean for n rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
+from typing import Any
+
+from cns_dask.errors import InvalidSettingError
+from cns_dask.types import Grid
+
+METRICS = ("euclidean", "cosine")
+
+Check = Callable[[Any], bool]
+
+
+def _integer(low: int) -> Check:
+    return lambda value: isinstance(value, Integral) and not isinstance(value, bool) and value >= low
+
+
+def _number(low: float, high: float) -> Check:
+    return lambda value: isinstance(value, Real) and not isinstance(value, bool) and low < value < high
+
+
+def _each(check: Check) -> Check:
+    return lambda value: isinstance(value, tuple) and len(value) > 0 and all(map(check, value))
+
+
+def _optional(*checks: Check) -> Check:
+    return lambda value: value is None or any(check(value) for check in checks)
+
+
+#: name -> (what the value must be, how that is checked): the only place where a range is written.
+CONSTRAINTS: dict[str, tuple[str, Check]] = {
+    "metric": (f"one of {METRICS}", lambda value: isinstance(value, str) and value in METRICS),
+    "n_neighbors": (
+        "None, a positive integer or a sequence of them",
+        _optional(_integer(1), _each(_integer(1))),
+    ),
+    "lam": (
+        "None, a number between 0 and 1 (both excluded) or a sequence of them",
+        _optional(_number(0, 1), _each(_number(0, 1))),
+    ),
+    "n_clusters": ("None or a positive integer", _optional(_integer(1))),
+    "k_multipliers": ("a sequence of positive integers", _each(_integer(1))),
+    "lam_multipliers": ("a sequence of positive numbers", _each(_number(0, math.inf))),
+    "max_clusters": ("a positive integer", _integer(1)),
+    "max_candidates": ("a positive integer", _integer(1)),
+    "scale": ("True or False", lambda value: isinstance(value, bool)),
+    "max_components": ("None or a positive integer", _optional(_integer(1))),
+    "tol": ("a number from 1e-13 to 0.1", lambda value: _number(0, 1)(value) and 1e-13 <= value <= 0.1),
+    "random_state": ("an integer of at least 0", _integer(0)),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of a fit. The defaults are the paper's; none has to be set.
+
+    Parameters
+    ----------
+    metric
+        "euclidean" or "cosine".
+    n_neighbors
+        Fixes k (one integer) or the tried ks (several); the point itself counts as its first neighbour.
+        None: `k_multipliers` times floor(ln n).
+    lam
+        Fixes the weight of the start solution, or the tried ones. None: `lam_multipliers` / sqrt(n).
+    n_clusters
+        Fixes K. None: the K with the best criterion, 1 to `max_clusters`.
+    k_multipliers, lam_multipliers
+        The automatic grid; values that a small n does not allow (k >= n, lam >= 1) are left out.
+    max_clusters
+        Largest number of clusters tried.
+    max_candidates
+        At most so many points are considered as representatives of clusters.
+    scale
+        Whether columns are divided by their standard deviation (they are always centred).
+    max_components
+        More columns than this are projected on as many principal components. None: never.
+    tol
+        Largest residual of a solved column, which bounds the error of every membership.
+    random_state
+        Seed of the start vector of the spectrum estimate: it can change speed, not results beyond `tol`.
+
+    Examples
+    --------
+    >>> Settings(metric="cosine").grid(n_rows=1000).ks
+    (6, 12, 18, 24)
+    >>> Settings(lam=2)
+    Traceback (most recent call last):
+    cns_dask.errors.InvalidSettingError: lam must be None, a number between 0 and 1 (both excluded) or a sequence of them. Got 2.
+    """
+
+    metric: str = "euclidean"
+    n_neighbors: int | tuple[int, ...] | None = None
+    lam: float | tuple[float, ...] | None = None
+    n_clusters: int | None = None
+    k_multipliers: tuple[int, ...] = (1, 2, 3, 4)
+    lam_multipliers: tuple[float, ...] = (1, 2, 3, 4, 5)
+    max_clusters: int = 30
+    max_candidates: int = 300
+    scale: bool = True
+    max_components: int | None = 100
+    tol: float = 1e-9
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = _as_plain(getattr(self, field.name))
+            text, holds = CONSTRAINTS[field.name]
+            if not holds(value):
+                raise InvalidSettingError(f"{field.name} must be {text}. Got {value!r}.")
+            object.__setattr__(self, field.name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values, as stored with a result."""
+        return asdict(self)
+
+    def grid(self, n_rows: int) -> Grid:
+        """Return the ks, lams and the largest K to try for `n_rows` rows."""
+        ks = self._neighbor_counts(n_rows)
+        lams = self._weights(n_rows)
+        largest = max(self.max_clusters, self.n_clusters or 1)
+        if (self.n_clusters or 1) > n_rows:
+            raise InvalidSettingError(
+                f"n_clusters must be at most the number of rows ({n_rows}). Got {self.n_clusters}."
+            )
+        return Grid(ks, lams, min(largest, n_rows))
+
+    def _neighbor_counts(self, n_rows: int) -> tuple[int, ...]:
+        if self.n_neighbors is not None:
+            ks = _ascending(_several(self.n_neighbors))
+            if ks[-1] >= n_rows:
+                raise InvalidSettingError(f"n_neighbors must be below the number of rows ({n_rows}). Got {ks[-1]}.")
+            return ks
+        unit = math.floor(math.log(n_rows))
+        allowed = tuple(k for k in _ascending(max(1, m * unit) for m in self.k_multipliers) if k < n_rows)
+        if not allowed:
+            raise InvalidSettingError(
+                f"k_multipliers times floor(ln n) must hold a value below the number of rows ({n_rows}). "
+                f"Got {self.k_multipliers} times {unit}."
+            )
+        return allowed
+
+    def _weights(self, n_rows: int) -> tuple[float, ...]:
+        if self.lam is not None:
+            return _ascending(float(lam) for lam in _several(self.lam))
+        lams = _ascending(m / math.sqrt(n_rows) for m in self.lam_multipliers)
+        allowed = tuple(lam for lam in lams if lam < 1)
+        if not allowed:
+            raise InvalidSettingError(
+                f"lam_multipliers must hold a value below the square root of the number of rows ({n_rows}). "
+                f"Got {self.lam_multipliers}."
+            )
+        return allowed
+
+
+def _ascending(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _as_plain(value: Any) -> Any:
+    """Turn lists and NumPy scalars or arrays into tuples and Python numbers: settings are stored as JSON."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(map(_as_plain, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,259 @@
+"""The Zarr layout of a result: created once, written by whole chunks, opened many times. The only door to zarr.
+
+Every array of a result is a row of `LAYOUT`. The group opens in xarray as it is: all arrays name their dimensions,
+and `k`, `lam` and `n_clusters` are coordinates.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from dask.delayed import Delayed
+
+from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError, OutputError
+from cns_dask.types import ArrayLike
+
+FORMAT = "cns_dask result"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One stored array: its dimensions, type and meaning."""
+
+    dims: tuple[str, ...]
+    dtype: str
+    meaning: str
+
+
+LAYOUT: dict[str, ArraySpec] = {
+    "labels": ArraySpec(("row",), "int64", "cluster of every row: its largest membership"),
+    "memberships": ArraySpec(("row", "cluster"), "float64", "F: soft membership of every row, rows sum to 1"),
+    "confidence": ArraySpec(("row",), "float64", "0: no cluster preferred, 1: only one in reach"),
+    "representatives": ArraySpec(("cluster",), "int64", "row that represents each cluster"),
+    "criterion": ArraySpec(("k", "lam", "n_clusters"), "float64", "C / R; NaN where too few candidates"),
+    "k": ArraySpec(("k",), "int64", "numbers of neighbours tried, the row itself included"),
+    "lam": ArraySpec(("lam",), "float64", "weights of the start solution tried"),
+    "n_clusters": ArraySpec(("n_clusters",), "int64", "numbers of clusters tried"),
+    "picks": ArraySpec(("pick",), "int64", "rows picked as representatives, in order: the first K serve K clusters"),
+    "columns": ArraySpec(("row", "pick"), "float64", "P: lam times the picked columns of (I - (1-lam) W)^-1"),
+    "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
+    "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),
+    "graph/distances": ArraySpec(("row", "neighbor"), "float64", "distances to them"),
+    "transform/kept": ArraySpec(("feature",), "int64", "raw columns that are not constant"),
+    "transform/center": ArraySpec(("feature",), "float64", "subtracted from the kept columns"),
+    "transform/scale": ArraySpec(("feature",), "float64", "divided out of the kept columns"),
+    "transform/components": ArraySpec(("feature", "component"), "float64", "principal axes"),
+}
+
+
+class ResultStore:
+    """A result group on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def _group(self) -> zarr.Group:
+        return zarr.open_group(str(self.path), mode="r+", use_consolidated=False)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What is known about the result besides its arrays."""
+        return self._group.attrs.asdict()
+
+    def describe(self, **attributes: Any) -> None:
+        """Add attributes: plain values only."""
+        self._group.attrs.update(attributes)
+
+    def create(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> zarr.Array[Any]:
+        """Create an array of the layout, to be filled by `write_tasks`."""
+        spec = LAYOUT[name]
+        folder, _, leaf = name.rpartition("/")
+        group = self._group.require_group(folder) if folder else self._group
+        return group.create_array(
+            leaf,
+            shape=shape,
+            dtype=spec.dtype,
+            chunks=tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True)),
+            dimension_names=spec.dims,
+            attributes={"description": spec.meaning},
+        )
+
+    def put(self, name: str, values: ArrayLike) -> None:
+        """Create a small array and write it at once."""
+        values = np.asarray(values)
+        self.create(name, values.shape, values.shape)[...] = values
+
+    def scratch(self, shape: tuple[int, ...], chunks: tuple[int, ...]) -> zarr.Array[Any]:
+        """Create (or replace) the array that holds columns while their cells are evaluated."""
+        return self._group.create_array(
+            "scratch", shape=shape, dtype="float64", chunks=chunks, compressors=None, overwrite=True
+        )
+
+    def drop_scratch(self) -> None:
+        """Remove the scratch array."""
+        del self._group["scratch"]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._group
+
+    def array(self, name: str) -> zarr.Array[Any]:
+        """Open an array; it is small to ship and reads what it is asked for."""
+        return self._group[name]  # type: ignore[return-value]
+
+    def open(self, name: str) -> da.Array:
+        """Open an array lazily, chunk by chunk."""
+        return _lazy(self.array(name))
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """Read a small array."""
+        return np.asarray(self.array(name)[...])
+
+
+class TemporaryStore(ResultStore):
+    """A result that nobody asked to keep: it goes when the last reference goes. It pickles with its content."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="cns-dask-", ignore_cleanup_errors=True)
+        super().__init__(Path(self._folder.name) / "result.zarr")
+        _create_group(self.path)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        files = (path for path in self.path.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
+
+    def __setstate__(self, files: dict[str, bytes]) -> None:
+        self.__init__()  # type: ignore[misc]
+        for name, content in files.items():
+            target = self.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+@contextmanager
+def new_result(out: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[ResultStore]:
+    """Fill a new result beside `out` and move it there only when the block ends well: never half a result.
+
+    An existing output is replaced at that moment, and only with `overwrite`.
+    """
+    target = check_output(out, overwrite=overwrite)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    try:
+        staging.chmod(0o777 & ~_umask())
+        store = ResultStore(staging / "result.zarr")
+        _create_group(store.path)
+        yield store
+        replaced = staging / "replaced"
+        if target.exists():
+            target.rename(replaced)
+        store.path.rename(target)
+        store.path = target
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def check_output(out: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Return `out` as a path that can be written, or say why not."""
+    if "://" in str(out):
+        raise OutputError(f"The output must be a path on a local or shared disk. Got {out}.")
+    target = Path(out).expanduser().absolute()
+    if target.exists():
+        if not overwrite:
+            raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
+        if not is_result(target):
+            raise OutputError(f"Only a result of cns_dask is overwritten. Got {out}, which is something else.")
+    if not target.parent.is_dir():
+        raise OutputError(f"The folder of the output must exist. Got {target.parent}. Create it first.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"The folder of the output must be writable. Got {target.parent}.")
+    return target
+
+
+def is_result(path: Path) -> bool:
+    """Whether a finished result of this package is stored at `path`."""
+    try:
+        attributes = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs
+        return attributes.get("format") == FORMAT
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def open_store(path: str | os.PathLike[str]) -> ResultStore:
+    """Open a finished result."""
+    location = Path(path).expanduser().absolute()
+    if not location.exists():
+        raise DataNotFoundError(f"A result must be stored at the given path. Got {path}, which does not exist.")
+    if not is_result(location):
+        raise NotAResultError(f"The path must hold a result of cns_dask. Got {path}, which is something else.")
+    store = ResultStore(location)
+    if store.attributes.get("format_version") != FORMAT_VERSION:
+        raise NotAResultError(
+            f"The result must have format version {FORMAT_VERSION}. Got {store.attributes.get('format_version')} "
+            f"in {path}. Read it with the version of cns_dask that wrote it, or fit again."
+        )
+    return store
+
+
+def finish(store: ResultStore) -> None:
+    """Mark a result as complete; nothing opens it before."""
+    store.describe(format=FORMAT, format_version=FORMAT_VERSION)
+
+
+def open_array(location: str) -> da.Array:
+    """Open any Zarr array (path or URL) lazily, by whole shards where it has them."""
+    try:
+        array = zarr.open_array(location, mode="r")
+    except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
+        raise InvalidDataError(
+            f"The path must hold a Zarr array. Got {location}, which does not open as one ({error}). "
+            "For an array inside a group give the path of the array itself."
+        ) from error
+    return _lazy(array)
+
+
+def write_tasks(values: da.Array, target: zarr.Array[Any]) -> list[Delayed]:
+    """One task for every chunk of `values`; each writes whole chunks of `target`.
+
+    Two tasks that share a chunk would corrupt it silently, so misaligned chunks are refused.
+    """
+    if values.shape != target.shape:
+        raise ValueError(f"Shapes must be equal. Got {values.shape} for {target.shape}.")
+    for sizes, chunk in zip(values.chunks, target.chunks, strict=True):
+        if any(size % chunk for size in sizes[:-1]):
+            raise ValueError(f"Chunks must be multiples of {chunk} to be written whole. Got {sizes}.")
+    blocks = values.to_delayed().ravel()
+    return [
+        dask.delayed(write_block)(block, target, region)
+        for block, region in zip(blocks, da.core.slices_from_chunks(values.chunks), strict=True)
+    ]
+
+
+def write_block(values: np.ndarray[Any, Any], target: zarr.Array[Any], region: Sequence[slice]) -> None:
+    """Write one block into its region."""
+    target[tuple(region)] = values
+
+
+def _lazy(array: zarr.Array[Any]) -> da.Array:
+    return da.from_zarr(array, chunks=array.shards or array.chunks)
+
+
+def _create_group(path: Path) -> None:
+    zarr.create_group(str(path), zarr_format=3)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,142 @@
+"""Frozen records that cross the edges between modules. They hold values and no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+#: A NumPy array, a Dask array or an opened Zarr array: something with a shape that is sliced like an array.
+ArrayLike: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells that a fit evaluates.
+
+    Attributes
+    ----------
+    ks
+        Numbers of neighbours, the point itself included, ascending.
+    lams
+        Weights of the start solution, ascending.
+    max_clusters
+        Largest number of clusters; smaller ones come with it for free.
+    """
+
+    ks: tuple[int, ...]
+    lams: tuple[float, ...]
+    max_clusters: int
+
+
+@dataclass(frozen=True)
+class Transform:
+    """The fitted preprocessing: everything that turns a raw row into the row that the neighbours saw.
+
+    Attributes
+    ----------
+    n_features
+        Number of raw columns.
+    kept
+        Raw columns that are not constant (kept,).
+    center, scale
+        Subtracted from, then divided out of, every kept column (kept,).
+    components
+        Principal axes as columns (kept, components), or None without projection.
+    normalize
+        Whether rows are divided by their norm (cosine distance).
+    """
+
+    n_features: int
+    kept: IntArray
+    center: FloatArray
+    scale: FloatArray
+    components: FloatArray | None
+    normalize: bool
+
+
+@dataclass(frozen=True)
+class NeighborGraph:
+    """A kNN graph.
+
+    Attributes
+    ----------
+    indices
+        Row numbers of the neighbours (n, k): the row itself first, then by distance, ties by row number.
+    distances
+        Distances to them (n, k); for cosine the Euclidean distance between normalised rows.
+    """
+
+    indices: ArrayLike
+    distances: ArrayLike
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Points that may represent a cluster: their rows and in-degrees, in the order in which ties are broken."""
+
+    rows: IntArray
+    degrees: IntArray
+
+
+@dataclass(frozen=True)
+class ColumnBlock:
+    """Some columns of (I - (1-lam) W)^-1 for every lam.
+
+    Attributes
+    ----------
+    values
+        The columns (lam, row, column).
+    residuals
+        Largest absolute residual of every column (lam, column); it bounds the error of lam times the column.
+    n_passes
+        Products with W that were needed.
+    """
+
+    values: FloatArray
+    residuals: FloatArray
+    n_passes: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The winning cell.
+
+    Attributes
+    ----------
+    n_neighbors, lam, n_clusters
+        The cell.
+    value
+        Its criterion C / R.
+    margin
+        By how much the second best cell is smaller; None when there was no other cell.
+    """
+
+    n_neighbors: int
+    lam: float
+    n_clusters: int
+    value: float
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Soft and hard clusters of some rows.
+
+    Attributes
+    ----------
+    memberships
+        F, rows on the simplex (row, cluster).
+    labels
+        First largest membership of every row (row,).
+    confidence
+        0 where no cluster is preferred to 1 where only one is in reach (row,).
+    """
+
+    memberships: ArrayLike
+    labels: ArrayLike
+    confidence: ArrayLike
