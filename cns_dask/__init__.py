@@ -1,1 +1,17 @@
-"""Clustering by non-parametric smoothing on Dask."""
+"""Clustering by non-parametric smoothing on Dask.
+
+from cns_dask import CNS, open_result
+model = CNS().fit(X)                # NumPy, Dask, a path or URL
+model.labels_, model.memberships_, model.n_clusters_
+"""
+
+from importlib.metadata import version
+
+from cns_dask.estimator import CNS
+from cns_dask.neighbors import neighbor_graph
+from cns_dask.result import Result, open_result
+from cns_dask.settings import Settings
+from cns_dask.transition import transition_matrix
+
+__version__ = version("cns_dask")
+__all__ = ["CNS", "Result", "Settings", "neighbor_graph", "open_result", "transition_matrix"]

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.plan import rows_per_chunk
 from cns_dask.store import open_array
 
 NUMERIC = "biuf"  # NumPy's kinds of types that hold plain numbers
@@ -66,9 +67,10 @@ def _from_memory(source: Any, min_rows: int) -> da.Array:
 
     try:
         checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise InvalidDataError(str(error)) from error
-    return da.from_array(checked, name=False)
+    rows = rows_per_chunk(*checked.shape)
+    return da.from_array(checked, chunks=(rows, -1), name=False)
 
 
 def _as_matrix(array: da.Array, min_rows: int) -> da.Array:

@@ -24,9 +24,7 @@ from cns_dask.types import FloatArray, IntArray, NeighborGraph, Transform
 METHODS = ("exact",)
 
 
-def neighbor_graph(
-    X: Any, n_neighbors: int, *, metric: str = "euclidean", method: str = "exact"
-) -> NeighborGraph:
+def neighbor_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", method: str = "exact") -> NeighborGraph:
     """Find the nearest rows of every row.
 
     Parameters
@@ -60,7 +58,9 @@ def neighbor_graph(
     X = open_data(X)
     n_rows, n_features = X.shape
     if not 1 <= n_neighbors < n_rows:
-        raise InvalidSettingError(f"n_neighbors must be from 1 to below the number of rows ({n_rows}). Got {n_neighbors}.")
+        raise InvalidSettingError(
+            f"n_neighbors must be from 1 to below the number of rows ({n_rows}). Got {n_neighbors}."
+        )
     as_is = Transform(
         n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine"
     )
@@ -80,9 +80,7 @@ def exact_graph(points: da.Array, n_neighbors: int) -> NeighborGraph:
 
 def exact_search(queries: da.Array, points: da.Array, n_neighbors: int) -> NeighborGraph:
     """Nearest points of rows from outside, by distance and row number."""
-    blocks = [
-        dask.delayed(with_roots)(_search(chunk, None, points, n_neighbors)) for chunk in _chunks(queries)
-    ]
+    blocks = [dask.delayed(with_roots)(_search(chunk, None, points, n_neighbors)) for chunk in _chunks(queries)]
     return _as_arrays(blocks, queries.chunks[0], n_neighbors)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import asdict
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -27,7 +26,7 @@ from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, run
 from cns_dask.settings import Settings
-from cns_dask.store import ResultStore, TemporaryStore, finish, new_result, write_block, write_tasks
+from cns_dask.store import RESULT, ResultStore, TemporaryStore, finish, new_result, write_block
 from cns_dask.transition import neighbors_at
 from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, Transform
 
@@ -67,7 +66,8 @@ def fit(
 
 
 def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progress: Progress) -> Result:
-    plan = make_plan(*X.shape, grid, settings.max_candidates)
+    n_rows, n_features = X.shape
+    plan = make_plan(n_rows, n_features, grid, settings.max_candidates)
     check_memory(plan.worker_bytes)
     check_path_is_shared(str(store.path))
     work = _Work(store, plan, progress)
@@ -91,7 +91,7 @@ def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progre
         seconds=progress.seconds,
     )
     work.warn_if_not_converged(settings.tol)
-    finish(store)
+    finish(store, RESULT)
     return Result(store)
 
 
@@ -111,30 +111,28 @@ class _Work:
             )
             _keep_transform(self._store, transform)
             advance()
-        points, = self._write("points", {"points": apply_transform(X, transform)})
+        (points,) = self._write("points", {"points": apply_transform(X, transform)})
         return points
 
     def graph(self, points: da.Array, n_neighbors: int) -> da.Array:
         """Find the neighbours, once for every k."""
         graph = exact_graph(points, n_neighbors)
-        indices, _ = self._write(
-            "neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances}
-        )
+        indices, _ = self._write("neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances})
         return indices
 
-    def candidates(
-        self, indices: da.Array, points: da.Array, grid: Grid, settings: Settings
-    ) -> dict[int, Candidates]:
+    def candidates(self, indices: da.Array, points: da.Array, grid: Grid, settings: Settings) -> dict[int, Candidates]:
         """Find the points that may represent clusters, for every k."""
         limit = settings.max_candidates
         with self._progress.stage("candidates", len(grid.ks)) as advance:
             tasks = [dask.delayed(selection.local_maxima)(neighbors_at(indices, k)) for k in grid.ks]
             found = run(tasks, advance)
             many = [at for at, candidates in enumerate(found) if len(candidates.rows) > limit]
-            capped = run([
-                dask.delayed(selection.most_prominent)(found[at], points[found[at].rows].rechunk(-1), limit)
-                for at in many
-            ])
+            capped = run(
+                [
+                    dask.delayed(selection.most_prominent)(found[at], points[found[at].rows].rechunk(-1), limit)
+                    for at in many
+                ]
+            )
         for at, candidates in zip(many, capped, strict=True):
             found[at] = candidates
         most = max(len(candidates.rows) for candidates in found)
@@ -150,7 +148,8 @@ class _Work:
     ) -> tuple[FloatArray, dict[tuple[int, float], IntArray]]:
         """Evaluate every (k, lam): criterion (k, lam, K) and picked rows. One k after the other fills the scratch."""
         n_rows, width = indices.shape[0], self._plan.columns_per_block
-        surface, picks = [], {}
+        surface: list[list[FloatArray]] = []
+        picks: dict[tuple[int, float], IntArray] = {}
         n_pieces = sum(-(-len(found.rows) // width) + len(grid.lams) for found in candidates.values())
         with self._progress.stage("cells", n_pieces) as advance:
             for k, found in candidates.items():
@@ -169,9 +168,7 @@ class _Work:
         width = self._plan.columns_per_block
         target = self._store.create("columns", (indices.shape[0], len(picked)), (self._plan.rows_per_chunk, width))
         with self._progress.stage("columns", -(-len(picked) // width)) as advance:
-            self._solve(
-                neighbors_at(indices, choice.n_neighbors), picked, (choice.lam,), settings, target, advance
-            )
+            self._solve(neighbors_at(indices, choice.n_neighbors), picked, (choice.lam,), settings, target, advance)
         return self._store.open("columns")
 
     def clusters(self, picked_columns: da.Array, n_clusters: int) -> None:
@@ -206,10 +203,7 @@ class _Work:
     def _write(self, stage: str, arrays: dict[str, da.Array]) -> list[da.Array]:
         """Compute arrays with one row per data row into the store, and open them again."""
         rows = self._plan.rows_per_chunk
-        tasks = []
-        for name, values in arrays.items():
-            target = self._store.create(name, values.shape, (rows, *values.shape[1:]))
-            tasks += write_tasks(values, target)
+        tasks = [task for name, values in arrays.items() for task in self._store.fill(name, values, rows)]
         with self._progress.stage(stage, len(tasks)) as advance:
             run(tasks, advance)
         return [self._store.open(name) for name in arrays]
@@ -245,9 +239,7 @@ def _cell_tasks(scratch: ArrayLike, n_neighbors: int, grid: Grid) -> list[Any]:
     for at, lam in enumerate(grid.lams):
         grams = [dask.delayed(selection.gram_block)(scratch, at, rows) for rows in parts]
         picks = dask.delayed(selection.greedy_picks)(grams, grid.max_clusters)
-        largest = [
-            dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks, lam) for rows in parts
-        ]
+        largest = [dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks, lam) for rows in parts]
         values = dask.delayed(criterion.cell_criterion)(largest, n_rows, n_neighbors, lam, grid.max_clusters)
         tasks.append(dask.delayed((values, picks)))
     return tasks
@@ -261,9 +253,7 @@ def _keep_transform(store: ResultStore, transform: Transform) -> None:
     store.describe(transform={"n_features": transform.n_features, "normalize": transform.normalize})
 
 
-def _keep_small_results(
-    store: ResultStore, grid: Grid, surface: FloatArray, picked: IntArray, choice: Choice
-) -> None:
+def _keep_small_results(store: ResultStore, grid: Grid, surface: FloatArray, picked: IntArray, choice: Choice) -> None:
     store.put("k", grid.ks)
     store.put("lam", grid.lams)
     store.put("n_clusters", np.arange(1, grid.max_clusters + 1))

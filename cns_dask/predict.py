@@ -8,6 +8,8 @@ training row takes that row's P: the same number for every row but the represent
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from typing import Any
 
 import dask
@@ -18,7 +20,10 @@ from cns_dask.data import open_data
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.neighbors import exact_search
 from cns_dask.preprocess import apply_transform
+from cns_dask.plan import rows_per_chunk
 from cns_dask.result import Result
+from cns_dask.runtime import Progress, check_path_is_shared, run
+from cns_dask.store import PREDICTION, finish, new_result
 from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
 
 
@@ -43,6 +48,22 @@ def predict(result: Result, new: Any) -> Clustering:
     ]
     like = da.empty((queries.shape[0], choice.n_clusters), chunks=(queries.chunks[0], choice.n_clusters))
     return from_blocks([dask.delayed(clustering_block)(block) for block in P], like)
+
+
+def predict_to(
+    out: str | os.PathLike[str], result: Result, new: Any, *, overwrite: bool = False, progress: Progress | None = None
+) -> None:
+    """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`."""
+    X = open_data(new, min_rows=1)
+    rows = rows_per_chunk(*X.shape)
+    found = asdict(predict(result, X.rechunk({0: rows})))
+    with new_result(out, overwrite=overwrite) as store:
+        check_path_is_shared(str(store.path))
+        tasks = [task for name, values in found.items() for task in store.fill(name, values, rows)]
+        with (progress or Progress()).stage("predict", len(tasks)) as advance:
+            run(tasks, advance)
+        store.describe(model=result.path, choice=asdict(result.choice))
+        finish(store, PREDICTION)
 
 
 def visits_block(

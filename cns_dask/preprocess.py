@@ -76,8 +76,8 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
     without = np.flatnonzero(norms[:, 0] <= rounding)
     if without.size:
         raise InvalidDataError(
-            f"Every row must have a direction for the cosine metric. Got centred rows of norm 0: {_first(first_row + without)}. "
-            "Remove them, or use the euclidean metric."
+            f"Every row must have a direction for the cosine metric. "
+            f"Got centred rows of norm 0: {_first(first_row + without)}. Remove them, or use the euclidean metric."
         )
     return np.asarray(rows / norms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dask.callbacks import Callback
 from cns_dask.errors import NotEnoughMemoryError, SchedulerError
 
 CONNECT_SECONDS = 10
+LINE_SECONDS = 30  # between lines about a long stage
 
 
 class Progress:
@@ -31,42 +33,47 @@ class Progress:
             yield self._advance
         finally:
             self.seconds[name] = time.perf_counter() - started
-            self._end(name, total)
+            self._end(self.seconds[name])
 
     def _begin(self, name: str, total: int) -> None: ...
     def _advance(self) -> None: ...
-    def _end(self, name: str, total: int) -> None: ...
+    def _end(self, seconds: float) -> None: ...
 
 
 class LineProgress(Progress):
-    """One plain line when a stage begins and one when it ends: for logs and pipes."""
+    """Plain lines for logs and pipes: when a stage begins and ends, and now and then between."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
-        self._done = 0
 
     def _begin(self, name: str, total: int) -> None:
-        self._done = 0
-        self._write(f"{name}: 0 of {total}")
+        self._stage, self._done, self._started = f"{name}: {{}} of {total}", 0, time.perf_counter()
+        self._tell()
 
     def _advance(self) -> None:
         self._done += 1
+        if time.perf_counter() - self._told > LINE_SECONDS:
+            self._tell(f", {time.perf_counter() - self._started:.0f} s so far")
 
-    def _end(self, name: str, total: int) -> None:
-        self._write(f"{name}: {self._done} of {total}, {self.seconds[name]:.1f} s")
+    def _tell(self, more: str = "") -> None:
+        self._told = time.perf_counter()
+        self._write(self._stage.format(self._done) + more)
+
+    def _end(self, seconds: float) -> None:
+        self._tell(f", {seconds:.1f} s")
 
 
 class BarProgress(Progress):
     """A bar for every stage, with counts and elapsed time: for terminals."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
         super().__init__()
         columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Bars(*columns, redirect_stdout=False)
+        self._bars = Bars(*columns, console=console, redirect_stdout=False)
 
     def _begin(self, name: str, total: int) -> None:
         self._bars.start()
@@ -75,8 +82,18 @@ class BarProgress(Progress):
     def _advance(self) -> None:
         self._bars.advance(self._bar)
 
-    def _end(self, name: str, total: int) -> None:
+    def _end(self, seconds: float) -> None:  # noqa: ARG002 - the bar has its own clock
         self._bars.stop()
+
+
+def visible_progress() -> Progress:
+    """Bars where someone looks (a terminal, a notebook), plain lines elsewhere; on standard error."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        return BarProgress(console)
+    return LineProgress(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
 
 
 def run(tasks: Sequence[Any], advance: Callable[[], None] = lambda: None) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral, Real
 from typing import Any
 
 from cns_dask.errors import InvalidSettingError
@@ -17,11 +16,11 @@ Check = Callable[[Any], bool]
 
 
 def _integer(low: int) -> Check:
-    return lambda value: isinstance(value, Integral) and not isinstance(value, bool) and value >= low
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
 def _number(low: float, high: float) -> Check:
-    return lambda value: isinstance(value, Real) and not isinstance(value, bool) and low < value < high
+    return lambda value: isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
 
 
 def _each(check: Check) -> Check:
@@ -89,9 +88,9 @@ class Settings:
     --------
     >>> Settings(metric="cosine").grid(n_rows=1000).ks
     (6, 12, 18, 24)
-    >>> Settings(lam=2)
+    >>> Settings(tol=2)
     Traceback (most recent call last):
-    cns_dask.errors.InvalidSettingError: lam must be None, a number between 0 and 1 (both excluded) or a sequence of them. Got 2.
+    cns_dask.errors.InvalidSettingError: tol must be a number from 1e-13 to 0.1. Got 2.
     """
 
     metric: str = "euclidean"

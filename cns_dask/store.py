@@ -24,8 +24,8 @@ from dask.delayed import Delayed
 from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError, OutputError
 from cns_dask.types import ArrayLike
 
-FORMAT = "cns_dask result"
 FORMAT_VERSION = 1
+RESULT, PREDICTION = "cns_dask result", "cns_dask prediction"  # what a finished group says that it is
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,10 @@ class ResultStore:
         """Create a small array and write it at once."""
         values = np.asarray(values)
         self.create(name, values.shape, values.shape)[...] = values
+
+    def fill(self, name: str, values: da.Array, rows_per_chunk: int) -> list[Delayed]:
+        """Create an array and return the tasks that write it, chunk by chunk."""
+        return write_tasks(values, self.create(name, values.shape, (rows_per_chunk, *values.shape[1:])))
 
     def scratch(self, shape: tuple[int, ...], chunks: tuple[int, ...]) -> zarr.Array[Any]:
         """Create (or replace) the array that holds columns while their cells are evaluated."""
@@ -172,7 +176,7 @@ def check_output(out: str | os.PathLike[str], *, overwrite: bool = False) -> Pat
     if target.exists():
         if not overwrite:
             raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
-        if not is_result(target):
+        if kind_of(target) is None:
             raise OutputError(f"Only a result of cns_dask is overwritten. Got {out}, which is something else.")
     if not target.parent.is_dir():
         raise OutputError(f"The folder of the output must exist. Got {target.parent}. Create it first.")
@@ -181,13 +185,13 @@ def check_output(out: str | os.PathLike[str], *, overwrite: bool = False) -> Pat
     return target
 
 
-def is_result(path: Path) -> bool:
-    """Whether a finished result of this package is stored at `path`."""
+def kind_of(path: Path) -> str | None:
+    """What a finished group at `path` says that it is; None for anything else."""
     try:
-        attributes = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs
-        return attributes.get("format") == FORMAT
-    except (OSError, ValueError, KeyError):
-        return False
+        kind = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs.get("format")
+    except (OSError, ValueError, KeyError):  # zarr's own errors inherit these
+        return None
+    return kind if kind in (RESULT, PREDICTION) else None
 
 
 def open_store(path: str | os.PathLike[str]) -> ResultStore:
@@ -195,8 +199,8 @@ def open_store(path: str | os.PathLike[str]) -> ResultStore:
     location = Path(path).expanduser().absolute()
     if not location.exists():
         raise DataNotFoundError(f"A result must be stored at the given path. Got {path}, which does not exist.")
-    if not is_result(location):
-        raise NotAResultError(f"The path must hold a result of cns_dask. Got {path}, which is something else.")
+    if kind_of(location) != RESULT:
+        raise NotAResultError(f"The path must hold a finished result of cns_dask. Got {path}, which is something else.")
     store = ResultStore(location)
     if store.attributes.get("format_version") != FORMAT_VERSION:
         raise NotAResultError(
@@ -206,9 +210,9 @@ def open_store(path: str | os.PathLike[str]) -> ResultStore:
     return store
 
 
-def finish(store: ResultStore) -> None:
-    """Mark a result as complete; nothing opens it before."""
-    store.describe(format=FORMAT, format_version=FORMAT_VERSION)
+def finish(store: ResultStore, kind: str) -> None:
+    """Mark a group as complete; nothing opens it before."""
+    store.describe(format=kind, format_version=FORMAT_VERSION)
 
 
 def open_array(location: str) -> da.Array:

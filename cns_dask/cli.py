@@ -1,0 +1,236 @@
+"""The face for the command line: `cns-dask fit`, `predict`, `show`, `report` and `demo`.
+
+Exit codes: 0 done, 2 wrong usage or input, 1 failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cns_dask.errors import (
+    CNSError,
+    DataNotFoundError,
+    InvalidDataError,
+    InvalidSettingError,
+    NotAResultError,
+    OutputError,
+    SchedulerError,
+)
+from cns_dask.settings import Settings
+
+#: What the caller can mend by calling differently.
+USAGE_ERRORS = (
+    DataNotFoundError,
+    InvalidDataError,
+    InvalidSettingError,
+    NotAResultError,
+    OutputError,
+    SchedulerError,
+)
+
+app = typer.Typer(
+    help="Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _list_of(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Parser of comma-separated values."""
+
+    def parse(text: Any) -> Any:
+        return tuple(convert(part) for part in text.split(",")) if isinstance(text, str) else text
+
+    return parse
+
+
+_DEFAULT = Settings()
+_INTEGERS, _NUMBERS = _list_of(int), _list_of(float)
+
+Out = Annotated[Path, typer.Option("--out", help="Zarr group to write.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option(help="Replace an existing result, once the new one is complete.")]
+Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
+SchedulerFile = Annotated[str | None, typer.Option(help="File that a running Dask scheduler wrote.")]
+Workers = Annotated[int, typer.Option(min=0, help="Worker processes to start here; 0: threads of this process.")]
+
+
+@app.command()
+def fit(  # noqa: PLR0913, PLR0917 - one option per setting
+    data: Annotated[str, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)],
+    out: Out,
+    metric: Annotated[str, typer.Option(help="euclidean or cosine.")] = _DEFAULT.metric,
+    n_neighbors: Annotated[
+        Any, typer.Option(parser=_INTEGERS, metavar="K,...", help="Fix k, or the ks to try (the row itself counts).")
+    ] = None,
+    lam: Annotated[
+        Any, typer.Option(parser=_NUMBERS, metavar="LAM,...", help="Fix lam, or the lams to try (0 to 1).")
+    ] = None,
+    n_clusters: Annotated[int | None, typer.Option(help="Fix the number of clusters.")] = None,
+    k_multipliers: Annotated[
+        Any, typer.Option(parser=_INTEGERS, metavar="M,...", help="Tried ks: these times floor(ln n). [1,2,3,4]")
+    ] = None,
+    lam_multipliers: Annotated[
+        Any, typer.Option(parser=_NUMBERS, metavar="M,...", help="Tried lams: these / sqrt(n). [1,2,3,4,5]")
+    ] = None,
+    max_clusters: Annotated[int, typer.Option(help="Most clusters to try.")] = _DEFAULT.max_clusters,
+    max_candidates: Annotated[int, typer.Option(help="Most candidate representatives.")] = _DEFAULT.max_candidates,
+    scale: Annotated[bool, typer.Option(help="Scale columns to unit variance.")] = _DEFAULT.scale,
+    max_components: Annotated[
+        int, typer.Option(help="Project more columns than this on so many components; 0: never.")
+    ] = _DEFAULT.max_components or 0,
+    tol: Annotated[float, typer.Option(help="Largest residual of a solved column.")] = _DEFAULT.tol,
+    random_state: Annotated[int, typer.Option(help="Seed.")] = _DEFAULT.random_state,
+    overwrite: Overwrite = False,
+    scheduler: Scheduler = None,
+    scheduler_file: SchedulerFile = None,
+    workers: Workers = 0,
+) -> None:
+    """Cluster DATA and store everything that was found in OUT."""
+    settings = Settings(
+        metric=metric,
+        n_neighbors=n_neighbors,
+        lam=lam,
+        n_clusters=n_clusters,
+        k_multipliers=k_multipliers or _DEFAULT.k_multipliers,
+        lam_multipliers=lam_multipliers or _DEFAULT.lam_multipliers,
+        max_clusters=max_clusters,
+        max_candidates=max_candidates,
+        scale=scale,
+        max_components=max_components or None,
+        tol=tol,
+        random_state=random_state,
+    )
+    from cns_dask import pipeline
+    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.store import check_output
+
+    check_output(out, overwrite=overwrite)
+    with connection(scheduler, scheduler_file, workers):
+        result = pipeline.fit(data, settings, out=out, overwrite=overwrite, progress=visible_progress())
+    choice = result.choice
+    typer.echo(
+        f"{choice.n_clusters} clusters in {result.n_rows} rows (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
+        f"result: {out}   look at it: cns-dask show {out}"
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)],
+    new: Annotated[str, typer.Argument(help="New rows: a .npy file or a Zarr array.", show_default=False)],
+    out: Out,
+    overwrite: Overwrite = False,
+    scheduler: Scheduler = None,
+    scheduler_file: SchedulerFile = None,
+    workers: Workers = 0,
+) -> None:
+    """Cluster NEW rows with the MODEL of an earlier fit."""
+    from cns_dask.predict import predict_to
+    from cns_dask.result import open_result
+    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.store import check_output
+
+    check_output(out, overwrite=overwrite)
+    result = open_result(model)
+    with connection(scheduler, scheduler_file, workers):
+        predict_to(out, result, new, overwrite=overwrite, progress=visible_progress())
+    typer.echo(f"labels, memberships and confidence: {out}")
+
+
+@app.command()
+def show(result: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)]) -> None:
+    """Print the choice of a fit, its margin, the sizes of the clusters and the runners-up."""
+    from cns_dask.result import open_result
+
+    _show(open_result(result))
+
+
+@app.command()
+def report(
+    result: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("report.html"),
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing page.")] = False,
+) -> None:
+    """Write a page with pictures about a fit."""
+    from cns_dask.report import write_report
+    from cns_dask.result import open_result
+
+    write_report(open_result(result), out, overwrite=overwrite)
+    typer.echo(f"report: {out}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where the demo writes; a new folder if not given.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cluster a small data set from start to end, in this process, in seconds."""
+    from cns_dask import pipeline
+    from cns_dask.demo import demo_points
+    from cns_dask.report import write_report
+    from cns_dask.runtime import visible_progress
+
+    folder = folder or _new_folder("cns-dask-demo")
+    folder.mkdir(parents=True, exist_ok=True)
+    out, page = folder / "clusters.zarr", folder / "report.html"
+    result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
+    _show(result)
+    write_report(result, page, overwrite=overwrite)
+    typer.echo(
+        f"result: {out}\nreport: {page}\n\nopen the result in Python:\n"
+        f"    from cns_dask import open_result\n"
+        f'    result = open_result("{out}")\n'
+        f"    result.labels.compute(), result.memberships.compute(), result.at(n_clusters=3).labels.compute()"
+    )
+
+
+def _new_folder(name: str) -> Path:
+    """The first of name, name-2, name-3, ... that does not exist."""
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(path for path in map(Path, names) if not path.exists())
+
+
+def main() -> None:
+    """Run the command line."""
+    with _exit_codes():
+        app()
+
+
+def _show(result: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, choice = Console(), result.choice
+    margin = "the only cell" if choice.margin is None else f"{choice.margin:.4f} ahead of the next cell"
+    console.print(
+        f"{choice.n_clusters} clusters in {result.n_rows} rows: k = {choice.n_neighbors}, lam = {choice.lam:.4g}, "
+        f"criterion {choice.value:.4f} ({margin})",
+        highlight=False,
+    )
+    clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
+    for label, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True)):
+        clusters.add_row(str(label), str(size), str(row))
+    best = Table("K", "k", "lam", "criterion", title="best cell of each K", title_justify="left")
+    for cell in result.best_by_n_clusters()[:6]:
+        best.add_row(str(cell.n_clusters), str(cell.n_neighbors), f"{cell.lam:.4g}", f"{cell.value:.4f}")
+    console.print(clusters, best)
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Errors that we raise on purpose end in one line and a code; anything else is a bug and shows its traceback."""
+    try:
+        yield
+    except CNSError as error:
+        typer.echo(f"cns-dask: {error}", err=True)
+        sys.exit(2 if isinstance(error, USAGE_ERRORS) else 1)

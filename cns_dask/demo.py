@@ -1,0 +1,16 @@
+"""A small data set to try the method on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cns_dask.types import FloatArray
+
+
+def demo_points(n_rows: int = 3000, n_features: int = 8, n_clusters: int = 6, seed: int = 1) -> FloatArray:
+    """Overlapping clusters of different size and spread (n_rows, n_features), in random order."""
+    rng = np.random.default_rng(seed)
+    centers = 2.0 * rng.standard_normal((n_clusters, n_features))
+    spreads = rng.uniform(0.7, 1.3, n_clusters)
+    of_row = rng.choice(n_clusters, n_rows, p=rng.dirichlet(np.full(n_clusters, 8.0)))
+    return np.asarray(centers[of_row] + spreads[of_row, None] * rng.standard_normal((n_rows, n_features)))

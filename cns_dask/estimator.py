@@ -1,0 +1,151 @@
+"""The face for Python: a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any, Self
+
+import dask
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cns_dask import pipeline
+from cns_dask.data import is_lazy, open_data
+from cns_dask.predict import predict
+from cns_dask.result import Result
+from cns_dask.runtime import Progress, visible_progress
+from cns_dask.settings import Settings
+
+_ALIVE: list[Result] = []  # temporary results that lazy arrays may still read: they go when the process ends
+
+
+class CNS(ClusterMixin, BaseEstimator):
+    """Clustering by non-parametric smoothing; k, lam and the number of clusters are chosen by itself.
+
+    Input that is lazy (a Dask array, a path or URL) gives lazy results, arrays in memory give NumPy arrays. Work runs
+    on the active Dask client, or on this process's threads.
+
+    Parameters
+    ----------
+    metric, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, max_candidates, scale, \
+max_components, tol, random_state
+        See `Settings`: none has to be set.
+    verbose
+        Show the progress of `fit`.
+
+    Attributes
+    ----------
+    labels_
+        Cluster of every row (n,).
+    memberships_
+        Soft memberships (n, n_clusters_), rows sum to 1.
+    confidence_
+        How clearly each row belongs to its cluster (n,), 0 to 1.
+    n_clusters_, n_neighbors_, lam_
+        The chosen cell.
+    criterion_
+        Criterion of every cell tried (k, lam, n_clusters).
+    representatives_
+        Row that represents each cluster (n_clusters_,).
+    n_features_in_
+        Number of features of the data.
+    result_
+        The stored result: `result_.at(n_clusters=...)`, `result_.graph`, `result_.path`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 1, (100, 2)) for center in (0, 10, 20)])
+    >>> CNS().fit(X).n_clusters_
+    3
+    """
+
+    def __init__(  # noqa: PLR0913 - one parameter per setting
+        self,
+        *,
+        metric: str = "euclidean",
+        n_neighbors: Any = None,
+        lam: Any = None,
+        n_clusters: int | None = None,
+        k_multipliers: Any = (1, 2, 3, 4),
+        lam_multipliers: Any = (1, 2, 3, 4, 5),
+        max_clusters: int = 30,
+        max_candidates: int = 300,
+        scale: bool = True,
+        max_components: int | None = 100,
+        tol: float = 1e-9,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+        self.lam = lam
+        self.n_clusters = n_clusters
+        self.k_multipliers = k_multipliers
+        self.lam_multipliers = lam_multipliers
+        self.max_clusters = max_clusters
+        self.max_candidates = max_candidates
+        self.scale = scale
+        self.max_components = max_components
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn's convention
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Self:
+        """Cluster the rows of X.
+
+        Parameters
+        ----------
+        X
+            The data (n, d): an array, a Dask array, or the path or URL of a `.npy` file or Zarr array.
+        y
+            Ignored.
+        out
+            Where the result is kept, as a Zarr group; a temporary folder if None.
+        overwrite
+            Replace a result that is already at `out`.
+        """
+        settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+        array = self._opened(X, min_rows=2, reset=True)
+        progress = visible_progress() if self.verbose else Progress()
+        result = pipeline.fit(array, settings, out=out, overwrite=overwrite, progress=progress)
+        arrays = (result.labels, result.memberships, result.confidence)
+        if is_lazy(X):
+            _ALIVE.append(result)
+        else:
+            arrays = dask.compute(*arrays)
+        self.labels_, self.memberships_, self.confidence_ = arrays
+        choice = result.choice
+        self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
+        self.criterion_ = result.criterion
+        self.representatives_ = result.representatives
+        self.result_ = result
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of every row of X (m,); lazy if X is."""
+        return self._predicted(X, "labels")
+
+    def predict_proba(self, X: Any) -> Any:
+        """Memberships of every row of X (m, n_clusters_); lazy if X is."""
+        return self._predicted(X, "memberships")
+
+    def _predicted(self, X: Any, field: str) -> Any:
+        check_is_fitted(self)
+        found = getattr(predict(self.result_, self._opened(X, min_rows=1, reset=False)), field)
+        return found if is_lazy(X) else found.compute()
+
+    def _opened(self, X: Any, *, min_rows: int, reset: bool) -> Any:
+        """Open X, and let scikit-learn keep or check the number and names of its features."""
+        array = open_data(X, min_rows=min_rows)
+        validate_data(self, array if is_lazy(X) else X, reset=reset, skip_check_array=True)
+        return array
