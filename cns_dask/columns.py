@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cns_dask.kernels import smooth_block
+from cns_dask.kernels import add_products, smooth_block
 from cns_dask.plan import DEFERRED_PASSES
 from cns_dask.transition import smooth
 from cns_dask.types import ColumnBlock, FloatArray, IntArray
@@ -174,10 +174,10 @@ def _newton(
             for i, step in enumerate(group):
                 smooth_block(neighbors, u[i], step.shift, step.scale, u[max(i - 1, 0)], step.keep, u[i + 1])
             weights = np.stack([factor * step.weights for step in group], axis=1)
-            solution += np.tensordot(weights, u[: len(group)], axes=1)
+            add_products(weights, u[: len(group)], solution)
             u[0] = u[len(group)]
             n_passes += len(group)
-            residual = float(np.abs(u[0]).max())
+            residual = float(max(u[0].max(), -u[0].min()))
             if residual <= tol or not residual <= LARGEST_GROWTH * before:
                 return solution, n_passes
         if residual > SLOWEST * before:

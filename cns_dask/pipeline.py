@@ -26,7 +26,7 @@ from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, run
 from cns_dask.settings import Settings
-from cns_dask.store import RESULT, ResultStore, TemporaryStore, finish, new_result, write_block
+from cns_dask.store import RESULT, ResultStore, TemporaryStore, as_task, finish, new_result, write_block
 from cns_dask.transition import neighbors_at
 from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, Transform
 
@@ -192,9 +192,10 @@ class _Work:
         """Solve columns block by block into `target`."""
         width = self._plan.columns_per_block
         nodes = dask.delayed(columns.ritz_values)(neighbors, settings.random_state)
+        shipped = as_task(target)
         tasks = [
             dask.delayed(solve_and_write)(
-                neighbors, rows[start : start + width], lams, nodes, settings.tol, target, start
+                neighbors, rows[start : start + width], lams, nodes, settings.tol, shipped, start
             )
             for start in range(0, len(rows), width)
         ]
@@ -235,7 +236,7 @@ def _cell_tasks(scratch: ArrayLike, n_neighbors: int, grid: Grid) -> list[Any]:
     """One task for every lam of a k: (criterion of every K, picked positions). Rows are reduced chunk by chunk."""
     n_rows, step = scratch.shape[1], scratch.chunks[1]
     parts = [slice(start, start + step) for start in range(0, n_rows, step)]
-    tasks = []
+    tasks, scratch = [], as_task(scratch)
     for at, lam in enumerate(grid.lams):
         grams = [dask.delayed(selection.gram_block)(scratch, at, rows) for rows in parts]
         picks = dask.delayed(selection.greedy_picks)(grams, grid.max_clusters)

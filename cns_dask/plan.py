@@ -65,8 +65,8 @@ def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> 
     n_lams, k_max = len(grid.lams), grid.ks[-1]
     n_candidates = min(max_candidates, n_rows)
     rows = rows_per_chunk(n_rows, max(n_features, k_max))
-    # per column: every lam's solution, twice while it is added to, the deferred passes and the current one
-    per_column = FLOAT * n_rows * (2 * n_lams + DEFERRED_PASSES + 2)
+    # per column: every lam's solution, the deferred passes, the current one, and three for the residuals
+    per_column = FLOAT * n_rows * (n_lams + DEFERRED_PASSES + 4)
     columns = _clip(BLOCK_BYTES // per_column, 1, 32)
     column_rows = _clip(2 * CHUNK_BYTES // (FLOAT * n_candidates), 1, n_rows)
     chunks, column_chunks = math.ceil(n_rows / rows), math.ceil(n_rows / column_rows)

@@ -19,11 +19,11 @@ import numpy as np
 from cns_dask.data import open_data
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.neighbors import exact_search
-from cns_dask.preprocess import apply_transform
 from cns_dask.plan import rows_per_chunk
+from cns_dask.preprocess import apply_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_path_is_shared, run
-from cns_dask.store import PREDICTION, finish, new_result
+from cns_dask.store import PREDICTION, as_task, finish, new_result
 from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
 
 
@@ -40,8 +40,9 @@ def predict(result: Result, new: Any) -> Clustering:
     choice = result.choice
     queries = apply_transform(open_data(new, min_rows=1), result.transform)
     found = exact_search(queries, result.points, choice.n_neighbors)
+    columns = as_task(result.columns)
     P = [
-        dask.delayed(visits_block)(indices, distances, result.columns, choice.n_clusters, choice.lam)
+        dask.delayed(visits_block)(indices, distances, columns, choice.n_clusters, choice.lam)
         for indices, distances in zip(
             found.indices.to_delayed().ravel(), found.distances.to_delayed().ravel(), strict=True
         )

@@ -237,11 +237,16 @@ def write_tasks(values: da.Array, target: zarr.Array[Any]) -> list[Delayed]:
     for sizes, chunk in zip(values.chunks, target.chunks, strict=True):
         if any(size % chunk for size in sizes[:-1]):
             raise ValueError(f"Chunks must be multiples of {chunk} to be written whole. Got {sizes}.")
-    blocks = values.to_delayed().ravel()
+    blocks, shipped = values.to_delayed().ravel(), as_task(target)
     return [
-        dask.delayed(write_block)(block, target, region)
+        dask.delayed(write_block)(block, shipped, region)
         for block, region in zip(blocks, da.core.slices_from_chunks(values.chunks), strict=True)
     ]
+
+
+def as_task(array: zarr.Array[Any]) -> Delayed:
+    """An opened array as a task of its own: Dask would look for collections inside it for every task that uses it."""
+    return dask.delayed(array, traverse=False)
 
 
 def write_block(values: np.ndarray[Any, Any], target: zarr.Array[Any], region: Sequence[slice]) -> None:

@@ -1,40 +1,34 @@
-"""The method as one dense NumPy page: n x n matrices, direct solves, no Dask.
-
-It is the judge of the package, so it shares no code with it.
-"""
+"""The method as one dense NumPy page: n x n matrices, direct solves, no Dask. It shares no code with the package."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-TIE = 1e-9  # values closer than this, relatively, are the same number
+TIE = 1e-9  # values closer than this are the same number
 
 
-def prepare(X: np.ndarray, metric: str, scale: bool = True, max_components: int = 100) -> np.ndarray:
+def prepare(X, metric, scale=True, max_components=100):
     X = np.asarray(X, float)
     X = X[:, np.ptp(X, axis=0) > 0] if np.any(np.ptp(X, axis=0) > 0) else X[:, :1]
     X = X - X.mean(0)
-    if scale:
-        X = X / np.where(X.std(0) > 0, X.std(0), 1)
+    X = X / np.where(X.std(0) > 0, X.std(0), 1) if scale else X
     if X.shape[1] > max_components:
         X = X @ np.linalg.svd(X, full_matrices=False)[2][:max_components].T
     return X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
 
 
-def distances(X: np.ndarray) -> np.ndarray:
+def distances(X):
     return np.sqrt(np.stack([((X - x) ** 2).sum(1) for x in X]))
 
 
-def neighbors(D: np.ndarray, k: int) -> np.ndarray:
-    D = D.copy()
-    np.fill_diagonal(D, -1)  # the point itself comes first
-    return np.argsort(D, axis=1, kind="stable")[:, :k]
+def neighbors(D, k):
+    order = np.argsort(D - np.diag(np.ones(len(D))), axis=1, kind="stable")  # the point itself comes first
+    return order[:, :k]
 
 
-def candidates(N: np.ndarray, D: np.ndarray, cap: int) -> np.ndarray:
+def candidates(N, D, cap):
     degree = np.bincount(N.ravel(), minlength=len(N))
     found = np.flatnonzero(degree >= degree[N].max(1))
     if len(found) <= cap:
@@ -43,7 +37,13 @@ def candidates(N: np.ndarray, D: np.ndarray, cap: int) -> np.ndarray:
     return found[np.argsort(-degree[found] * apart.min(1), kind="stable")[:cap]]
 
 
-def column_solves(W: np.ndarray, lam: float, chosen: np.ndarray) -> np.ndarray:
+def transition(N):
+    W = np.zeros((len(N), len(N)))
+    np.put_along_axis(W, N, 1 / N.shape[1], axis=1)
+    return W
+
+
+def columns(W, lam, chosen):
     """Columns of (I - (1-lam) W)^-1, exactly 0 on rows that have no path to the column's point."""
     n, reach = len(W), (W > 0).astype(float)
     for _ in range(int(np.ceil(np.log2(n)))):
@@ -51,61 +51,49 @@ def column_solves(W: np.ndarray, lam: float, chosen: np.ndarray) -> np.ndarray:
     return np.linalg.solve(np.eye(n) - (1 - lam) * W, np.eye(n)[:, chosen]) * (reach[:, chosen] > 0)
 
 
-def first_best(values: np.ndarray) -> int:
-    top = values.max()
-    return int(np.argmax(values >= top - TIE * abs(top)))
+def first_best(values):
+    return int(np.argmax(values >= values.max() - TIE * abs(values.max())))
 
 
-def greedy(X: np.ndarray, K: int) -> list[int]:
-    s, gram = X.sum(0), X.T @ X
+def greedy(x, K):
+    s, c = x.sum(0), x.T @ x
     picks = [first_best(s)]
-    while len(picks) < min(K, X.shape[1]):
-        worst = gram[:, picks].max(1) / s**2
+    while len(picks) < min(K, x.shape[1]):
+        worst = c[:, picks].max(1) / s**2
         worst[picks] = np.inf
         picks.append(first_best(-worst))
     return picks
 
 
-def memberships(P: np.ndarray) -> np.ndarray:
-    K = P.shape[1]
-    return 1 / K + P - P.sum(1, keepdims=True) / K
+def memberships(P):
+    return 1 / P.shape[1] + P - P.sum(1, keepdims=True) / P.shape[1]
 
 
 @dataclass
 class Fit:
-    ks: list[int]
-    lams: list[float]
     neighbors: np.ndarray
-    candidates: dict[int, np.ndarray]
-    picks: dict[tuple[int, float], np.ndarray]
+    candidates: dict
+    picks: dict
     criterion: np.ndarray
-    choice: tuple[int, float, int]
+    choice: tuple
     F: np.ndarray
 
 
-def fit(X: np.ndarray, metric: str = "euclidean", ks: Any = None, lams: Any = None, K_max: int = 30,
-        cap: int = 300, scale: bool = True, max_components: int = 100) -> Fit:
-    X = prepare(X, metric, scale, max_components)
+def fit(X, ks, lams, K_max=30, cap=300):
+    """Fit prepared rows."""
     n, D = len(X), distances(X)
-    unit = int(np.log(n))
-    ks = ks or sorted({max(1, m * unit) for m in (1, 2, 3, 4) if max(1, m * unit) < n})
-    lams = lams if lams is not None else [m / np.sqrt(n) for m in range(1, 6) if m / np.sqrt(n) < 1]
     N = neighbors(D, max(ks))
-    C, picks, columns = np.full((len(ks), len(lams), K_max), np.nan), {}, {}
+    C, picks, P = np.full((len(ks), len(lams), K_max), np.nan), {}, {}
     found = {k: candidates(N[:, :k], D, cap) for k in ks}
     for a, k in enumerate(ks):
-        W = np.zeros((n, n))
-        W[np.arange(n)[:, None], N[:, :k]] = 1 / k
         for b, lam in enumerate(lams):
-            cols = column_solves(W, lam, found[k])
-            chosen = greedy(cols, K_max)
-            picks[k, lam], columns[k, lam] = found[k][chosen], lam * cols[:, chosen]
+            x = columns(transition(N[:, :k]), lam, found[k])
+            chosen = greedy(x, K_max)
+            picks[k, lam], P[k, lam] = found[k][chosen], lam * x[:, chosen]
             R = (1 - lam) * (k**-0.5 - n**-0.5) ** 2
             for K in range(1, len(chosen) + 1):
-                F = memberships(columns[k, lam][:, :K])
+                F = memberships(P[k, lam][:, :K])
                 C[a, b, K - 1] = (F.max(1).mean() - (n - K + K * K) / (n * K)) / R if K > 1 else 0
-    by_lam = np.transpose(C, (1, 0, 2)).ravel()
-    b, a, K = np.unravel_index(np.argmax(by_lam >= np.nanmax(C) - TIE), (len(lams), len(ks), K_max))
-    k, lam = ks[a], lams[b]
-    F = memberships(columns[k, lam][:, : K + 1])
-    return Fit(ks, list(lams), N, found, picks, C, (k, lam, int(K) + 1), F)
+    by_lam = np.transpose(C, (1, 0, 2))
+    b, a, K = np.unravel_index(np.argmax(by_lam >= np.nanmax(C) - TIE), by_lam.shape)
+    return Fit(N, found, picks, C, (ks[a], lams[b], int(K) + 1), memberships(P[ks[a], lams[b]][:, : K + 1]))
