@@ -57,7 +57,7 @@ max_components, tol, random_state
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(center, 1, (100, 2)) for center in (0, 10, 20)])
+    >>> X = np.concatenate([rng.normal(center, 1, (100, 5)) for center in (0, 5, 10)])
     >>> CNS().fit(X).n_clusters_
     3
     """

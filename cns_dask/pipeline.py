@@ -77,11 +77,17 @@ def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progre
     candidates = work.candidates(indices, points, grid, settings)
     surface, picks = work.cells(indices, candidates, grid, settings)
     choice = criterion.choose(surface, grid, settings.n_clusters)
-    picked = picks[choice.n_neighbors, choice.lam]
+    picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
+    picked = picked[picked >= 0]
     picked_columns = work.picked_columns(indices, picked, choice, settings)
     work.clusters(picked_columns, choice.n_clusters)
 
-    _keep_small_results(store, grid, surface, picked, choice)
+    store.put("k", grid.ks)
+    store.put("lam", grid.lams)
+    store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
+    store.put("criterion", surface)
+    store.put("picks", picks)
+    store.put("representatives", picked[: choice.n_clusters])
     store.describe(
         settings=settings.as_dict(),
         choice=asdict(choice),
@@ -145,23 +151,23 @@ class _Work:
 
     def cells(
         self, indices: da.Array, candidates: dict[int, Candidates], grid: Grid, settings: Settings
-    ) -> tuple[FloatArray, dict[tuple[int, float], IntArray]]:
-        """Evaluate every (k, lam): criterion (k, lam, K) and picked rows. One k after the other fills the scratch."""
+    ) -> tuple[FloatArray, IntArray]:
+        """Evaluate every (k, lam): criterion and picked rows, both (k, lam, K). One k after the other is in scratch."""
         n_rows, width = indices.shape[0], self._plan.columns_per_block
-        surface: list[list[FloatArray]] = []
-        picks: dict[tuple[int, float], IntArray] = {}
+        shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
+        surface, picks = np.full(shape, np.nan), np.full(shape, -1)
         n_pieces = sum(-(-len(found.rows) // width) + len(grid.lams) for found in candidates.values())
         with self._progress.stage("cells", n_pieces) as advance:
-            for k, found in candidates.items():
+            for at_k, (k, found) in enumerate(candidates.items()):
                 scratch = self._store.scratch(
                     (len(grid.lams), n_rows, len(found.rows)), (1, self._plan.rows_per_column_chunk, width)
                 )
                 self._solve(neighbors_at(indices, k), found.rows, grid.lams, settings, scratch, advance)
-                cells = run(_cell_tasks(scratch, k, grid), advance)
-                surface.append([values for values, _ in cells])
-                picks |= {(k, lam): found.rows[at] for lam, (_, at) in zip(grid.lams, cells, strict=True)}
+                for at_lam, (values, picked) in enumerate(run(_cell_tasks(scratch, k, grid), advance)):
+                    surface[at_k, at_lam] = values
+                    picks[at_k, at_lam, : len(picked)] = found.rows[picked]
             self._store.drop_scratch()
-        return np.array(surface), picks
+        return surface, picks
 
     def picked_columns(self, indices: da.Array, picked: IntArray, choice: Choice, settings: Settings) -> da.Array:
         """Solve the picked columns of the winning cell once more, to keep them: any K is a view of them."""
@@ -173,8 +179,7 @@ class _Work:
 
     def clusters(self, picked_columns: da.Array, n_clusters: int) -> None:
         """Store memberships, labels and confidence."""
-        found = clustering(picked_columns, n_clusters)
-        self._write("memberships", asdict(found))
+        self._write("memberships", vars(clustering(picked_columns, n_clusters)))
 
     def warn_if_not_converged(self, tol: float) -> None:
         """Tell the caller when a column was not solved to the tolerance."""
@@ -252,12 +257,3 @@ def _keep_transform(store: ResultStore, transform: Transform) -> None:
         if values is not None:
             store.put(f"transform/{name}", values)
     store.describe(transform={"n_features": transform.n_features, "normalize": transform.normalize})
-
-
-def _keep_small_results(store: ResultStore, grid: Grid, surface: FloatArray, picked: IntArray, choice: Choice) -> None:
-    store.put("k", grid.ks)
-    store.put("lam", grid.lams)
-    store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
-    store.put("criterion", surface)
-    store.put("picks", picked)
-    store.put("representatives", picked[: choice.n_clusters])

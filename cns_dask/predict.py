@@ -57,7 +57,7 @@ def predict_to(
     """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`."""
     X = open_data(new, min_rows=1)
     rows = rows_per_chunk(*X.shape)
-    found = asdict(predict(result, X.rechunk({0: rows})))
+    found = vars(predict(result, X.rechunk({0: rows})))
     with new_result(out, overwrite=overwrite) as store:
         check_path_is_shared(str(store.path))
         tasks = [task for name, values in found.items() for task in store.fill(name, values, rows)]

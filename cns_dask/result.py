@@ -74,6 +74,11 @@ class Result:
         return self._store.read("criterion")
 
     @property
+    def picks(self) -> IntArray:
+        """Row picked as K-th representative in every cell (k, lam, K); the first K of a cell serve K clusters."""
+        return self._store.read("picks")
+
+    @property
     def grid(self) -> Grid:
         """The cells that were tried."""
         ks, lams = self._store.read("k"), self._store.read("lam")

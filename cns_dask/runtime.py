@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -115,7 +116,9 @@ def run(tasks: Sequence[Any], advance: Callable[[], None] = lambda: None) -> lis
             advance()
         return list(client.gather(futures))
     finally:
-        client.cancel([future for future in futures if not future.done()])
+        pending = [future for future in futures if not future.done()]
+        if pending:
+            client.cancel(pending)
 
 
 def active_client() -> Any | None:
@@ -187,17 +190,29 @@ def _local_cluster(workers: int) -> Iterator[Any]:
         yield cluster
 
 
+def _wait_for(path: Path) -> None:
+    """Give a scheduler that is just starting time to write its file; Dask itself would wait for ever."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise FileNotFoundError(f"there is no file {path}")
+        time.sleep(0.1)
+
+
 @contextmanager
 def _client(address: Any = None, scheduler_file: str | None = None) -> Iterator[None]:
     from distributed import Client
 
     named = scheduler_file or address
     try:
-        client = Client(address, scheduler_file=scheduler_file, timeout=CONNECT_SECONDS)
+        if scheduler_file is not None:
+            _wait_for(Path(scheduler_file))
+        # not the default before it is connected: Dask would go on using a client that never was
+        client = Client(address, scheduler_file=scheduler_file, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise SchedulerError(
             f"A Dask scheduler must answer at {named} within {CONNECT_SECONDS} s. Got: {error}. "
             "Start one with `dask scheduler`, or leave the option out to run in this process."
         ) from error
-    with client:
+    with client, client.as_current():
         yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,8 +47,10 @@ LAYOUT: dict[str, ArraySpec] = {
     "k": ArraySpec(("k",), "int64", "numbers of neighbours tried, the row itself included"),
     "lam": ArraySpec(("lam",), "float64", "weights of the start solution tried"),
     "n_clusters": ArraySpec(("n_clusters",), "int64", "numbers of clusters tried"),
-    "picks": ArraySpec(("pick",), "int64", "rows picked as representatives, in order: the first K serve K clusters"),
-    "columns": ArraySpec(("row", "pick"), "float64", "P: lam times the picked columns of (I - (1-lam) W)^-1"),
+    "picks": ArraySpec(
+        ("k", "lam", "n_clusters"), "int64", "row picked as K-th representative; -1 where there is none"
+    ),
+    "columns": ArraySpec(("row", "pick"), "float64", "P: lam times the winner's picked columns of (I - (1-lam) W)^-1"),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),
     "graph/distances": ArraySpec(("row", "neighbor"), "float64", "distances to them"),
@@ -130,8 +133,9 @@ class TemporaryStore(ResultStore):
     """A result that nobody asked to keep: it goes when the last reference goes. It pickles with its content."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="cns-dask-", ignore_cleanup_errors=True)
-        super().__init__(Path(self._folder.name) / "result.zarr")
+        folder = tempfile.mkdtemp(prefix="cns-dask-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        super().__init__(Path(folder) / "result.zarr")
         _create_group(self.path)
 
     def __getstate__(self) -> dict[str, bytes]:

@@ -1,7 +1,5 @@
 """The method as one dense NumPy page: n x n matrices, direct solves, no Dask. It shares no code with the package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +18,8 @@ def prepare(X, metric, scale=True, max_components=100):
 
 
 def distances(X):
-    return np.sqrt(np.stack([((X - x) ** 2).sum(1) for x in X]))
+    """Squared: a root would tie distances that differ in their last bit."""
+    return np.stack([((X - x) ** 2).sum(1) for x in X])
 
 
 def neighbors(D, k):
@@ -33,7 +32,7 @@ def candidates(N, D, cap):
     found = np.flatnonzero(degree >= degree[N].max(1))
     if len(found) <= cap:
         return found
-    apart = D[np.ix_(found, found)] + np.diag(np.full(len(found), np.inf))
+    apart = np.sqrt(D[np.ix_(found, found)]) + np.diag(np.full(len(found), np.inf))
     return found[np.argsort(-degree[found] * apart.min(1), kind="stable")[:cap]]
 
 

@@ -3,7 +3,7 @@
     python examples/benchmarks/solver.py [--rows 5000] [--features 10]
 
 Both get the same graph and the same candidates, run one after the other on one thread in one process, and must agree in
-every pick of every cell, in the choice and in all labels. The ratio is what counts: absolute times depend on the machine.
+every pick of every cell, in the choice and in all labels. The ratio counts: absolute times depend on the machine.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def main() -> None:
     print(
         f"polynomial {seconds['polynomial']:.1f} s, factorisation {seconds['factorisation']:.1f} s: "
         f"{seconds['factorisation'] / seconds['polynomial']:.0f} times faster\n"
-        f"same picks in {same_picks} of {len(grid.ks) * len(grid.lams)} cells, criterion differs by {differ:.1e} at most\n"
+        f"same picks in {same_picks} of {len(grid.ks) * len(grid.lams)} cells, "
+        f"criterion differs by {differ:.1e} at most\n"
         f"same choice: {choices['polynomial'].n_clusters == choices['factorisation'].n_clusters} "
         f"(k = {won.n_neighbors}, lam = {won.lam:.4f}, K = {won.n_clusters}), "
         f"labels that differ: {(labels['polynomial'] != labels['factorisation']).sum()} of {len(X)}"

@@ -1,0 +1,61 @@
+"""Shared data and clusters."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("cns_dask", deadline=None)  # kernels are compiled in the first example
+settings.load_profile("cns_dask")
+
+ROOT = Path(__file__).parents[1]
+
+
+def _shared(kind: str) -> Path:
+    """The folder of reference material of one kind: in CNS_DASK_DATA, else in ../shared; skips when absent."""
+    roots = [Path(os.environ["CNS_DASK_DATA"])] if "CNS_DASK_DATA" in os.environ else [ROOT.parent / "shared"]
+    for folder in (path for root in roots for path in (root / kind, root)):
+        if any(folder.glob("*.npz")):
+            return folder
+    pytest.skip(f"no {kind}: set CNS_DASK_DATA to a folder with {kind}/*.npz")
+
+
+@pytest.fixture(scope="session")
+def datasets() -> Path:
+    return _shared("datasets")
+
+
+@pytest.fixture(scope="session")
+def goldens() -> Path:
+    return _shared("goldens")
+
+
+@pytest.fixture(scope="session")
+def blobs() -> np.ndarray:
+    """Four overlapping clusters without ties (600, 5)."""
+    rng = np.random.default_rng(7)
+    centers = 2.5 * rng.standard_normal((4, 5))
+    return centers[rng.integers(4, size=600)] + rng.standard_normal((600, 5))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Two real worker processes, started once for the whole run."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def client(cluster):
+    from distributed import Client
+
+    with Client(cluster) as connected:
+        yield connected

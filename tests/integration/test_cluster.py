@@ -1,0 +1,68 @@
+"""Fits on real worker processes."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from cns_dask import CNS
+from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
+from cns_dask.pipeline import fit
+from cns_dask.runtime import active_client, check_memory, check_path_is_shared
+from cns_dask.settings import Settings
+
+
+def test_two_processes_give_the_result_of_one(client, blobs):
+    assert active_client() is client
+    distributed = fit(blobs, Settings())
+    with dask.config.set(scheduler="threads"):
+        assert active_client() is None
+        local = fit(blobs, Settings())
+    np.testing.assert_array_equal(distributed.labels.compute(), local.labels.compute())
+    np.testing.assert_allclose(distributed.memberships.compute(), local.memberships.compute(), rtol=0, atol=1e-13)
+
+
+def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Recorder(SchedulerPlugin):
+        name = "recorder"
+
+        def __init__(self):
+            self.seen = {}
+
+        def transition(self, key, start, finish, *args, worker=None, **kwargs):
+            if start == "processing" and finish == "memory":
+                self.seen.setdefault(str(key).split("-")[0], set()).add(worker)
+
+    client.register_plugin(Recorder())
+    rng = np.random.default_rng(0)
+    X = da.from_array(rng.standard_normal((4000, 6)), chunks=(500, 6))
+    CNS(n_neighbors=(8, 16)).fit(X)
+    seen = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["recorder"].seen)
+    assert len(seen["solve_and_write"]) == 2
+    assert len(seen["gram_block"]) == 2
+    assert len(seen["cell_criterion"]) == 2
+    assert len(seen["search_block"]) == 2
+
+
+def test_errors_of_a_worker_reach_the_caller_as_they_are(client, tmp_path):
+    X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
+    with pytest.raises(InvalidDataError, match="norm 0: 2"):
+        fit(da.from_array(X), Settings(metric="cosine"), out=tmp_path / "r.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_prediction_is_lazy_and_runs_on_the_workers(client, blobs):
+    model = CNS().fit(da.from_array(blobs, chunks=(100, 5)))
+    assert isinstance(model.labels_, da.Array)
+    predicted = model.predict(da.from_array(blobs, chunks=(150, 5)))
+    assert isinstance(predicted, da.Array)
+    np.testing.assert_array_equal(predicted.compute(), model.labels_.compute())
+
+
+def test_workers_are_checked_before_anything_runs(client, tmp_path):
+    with pytest.raises(NotEnoughMemoryError, match=r"worker tcp://.* must be at least"):
+        check_memory(lambda threads: 10**15)
+    with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
+        check_path_is_shared(str(tmp_path / "nowhere"))

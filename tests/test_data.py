@@ -1,0 +1,84 @@
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from cns_dask.data import open_data
+from cns_dask.errors import DataNotFoundError, InvalidDataError
+
+X = np.arange(24.0).reshape(8, 3)
+
+
+def stored(tmp_path, form):
+    if form == "npy":
+        np.save(tmp_path / "x.npy", X)
+        return tmp_path / "x.npy"
+    path = tmp_path / "x.zarr"
+    shards = (4, 3) if form == "sharded zarr" else None
+    zarr.create_array(str(path), shape=X.shape, chunks=(2, 3), shards=shards, dtype="f8")[...] = X
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["npy", "zarr", "sharded zarr"])
+def test_paths_open_lazily(tmp_path, form):
+    opened = open_data(stored(tmp_path, form))
+    assert isinstance(opened, da.Array)
+    np.testing.assert_array_equal(opened.compute(), X)
+    if form == "sharded zarr":
+        assert opened.chunks[0] == (4, 4)
+
+
+def test_column_chunks_are_merged_and_unknown_sizes_resolved():
+    array = da.from_array(X, chunks=(2, 1))
+    unknown = array[array[:, 0] > 5]
+    opened = open_data(unknown)
+    assert opened.chunks == ((1, 2, 2, 1), (3,)) or opened.shape == (6, 3)
+    assert len(opened.chunks[1]) == 1
+    np.testing.assert_array_equal(opened.compute(), X[2:])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float32", "bool", ">f8"])
+def test_numbers_of_any_type_become_float64(dtype):
+    for source in (X.astype(dtype), da.from_array(X.astype(dtype))):
+        opened = open_data(source)
+        assert opened.dtype == np.float64
+        np.testing.assert_array_equal(opened.compute(), X.astype(dtype).astype(float))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.empty((0, 3)), "0 sample"),
+        (np.ones((1, 3)), "minimum of 2 is required"),
+        (np.ones(5), "Expected 2D array"),
+        (np.array([["a", "b"], ["c", "d"]]), "numeric"),
+        (np.array([[1.0, np.nan], [2, 3]]), "NaN"),
+        (np.array([[1.0, np.inf], [2, 3]]), "infinity"),
+        (np.ones((4, 0)), "0 feature"),
+        (da.ones((4, 0)), r"1 feature\. Got 4 row\(s\) and 0"),
+        (da.ones((1, 3)), r"at least 2 row\(s\).*Got 1 row"),
+        (da.ones(5), "two dimensions"),
+        (da.from_array(np.array([["a", "b"], ["c", "d"]])), "real numbers. Got values of type <U1"),
+        (da.ones((4, 2), dtype=complex), "real numbers"),
+    ],
+)
+def test_bad_arrays(source, message):
+    with pytest.raises(InvalidDataError, match=message):
+        open_data(source)
+
+
+def test_bad_paths(tmp_path):
+    with pytest.raises(DataNotFoundError, match="must exist"):
+        open_data(tmp_path / "missing.npy")
+    (tmp_path / "text.npy").write_text("no array")
+    with pytest.raises(InvalidDataError, match="plain .npy"):
+        open_data(tmp_path / "text.npy")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InvalidDataError, match="must hold a Zarr array"):
+        open_data(tmp_path / "folder")
+    zarr.create_group(str(tmp_path / "group.zarr"))
+    with pytest.raises(InvalidDataError, match="must hold a Zarr array"):
+        open_data(tmp_path / "group.zarr")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InvalidDataError, match="plain .npy"):
+        open_data(tmp_path / "objects.npy")

@@ -1,0 +1,74 @@
+"""The rules that keep the package readable, held by walking its imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cns_dask
+
+PACKAGE = Path(cns_dask.__file__).parent
+#: A module imports only from modules to its left.
+ORDER = (
+    "errors types settings plan kernels runtime store data preprocess neighbors transition columns selection criterion "
+    "memberships result pipeline predict report demo estimator cli"
+).split()
+#: Foreign package -> the one module that may import it.
+DOORS = {"zarr": "store", "distributed": "runtime", "dask_ml": "preprocess", "pynndescent": "neighbors"}
+STAGES = "preprocess neighbors transition columns selection criterion memberships".split()
+
+
+def imports(name):
+    """(module, imported name) of every import in a module of ours, function bodies included."""
+    tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def ours(name):
+    for module, what in imports(name):
+        if module == "cns_dask":
+            yield what
+        elif module.startswith("cns_dask."):
+            yield module.split(".")[1]
+
+
+def test_the_table_of_modules_is_complete():
+    assert sorted(ORDER) == sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_modules_import_only_from_above(name):
+    above = ORDER[: ORDER.index(name)]
+    assert [module for module in ours(name) if module not in above] == []
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_each_foreign_package_has_one_door(name):
+    for module, _ in imports(name):
+        assert DOORS.get(module.split(".")[0], name) == name
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_know_neither_workers_nor_stores(name):
+    assert not {"runtime", "store", "result", "pipeline"} & set(ours(name))
+
+
+def test_readers_of_results_do_not_know_the_pipeline():
+    for name in ("result", "predict", "report"):
+        assert "pipeline" not in set(ours(name))
+    for name in ("plan", "kernels"):
+        assert not any(module.split(".")[0] == "dask" for module, _ in imports(name))
+
+
+def test_a_fit_does_not_import_pynndescent():
+    code = (
+        "import sys, numpy as np; from cns_dask import CNS; CNS().fit(np.random.default_rng(0).random((60, 2)));"
+        "assert 'pynndescent' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

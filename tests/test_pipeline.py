@@ -1,0 +1,173 @@
+"""The whole fit against the dense oracle, and its invariances."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import oracle
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cns_dask import columns
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
+from cns_dask.pipeline import fit
+from cns_dask.runtime import Progress
+from cns_dask.settings import Settings
+
+lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
+
+
+@st.composite
+def clusters(draw):
+    """Gaussian clusters, some rows of which may be repeated."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    n, d = draw(st.integers(5, 60)), draw(st.integers(1, 4))
+    X = draw(st.floats(0, 6)) * rng.standard_normal((3, d))[rng.integers(3, size=n)] + rng.standard_normal((n, d))
+    repeated = draw(st.integers(0, n // 2))
+    X[rng.integers(n, size=repeated)] = X[rng.integers(n, size=repeated)]
+    return X
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(X=clusters() | lattice, max_clusters=st.integers(1, 12), cap=st.sampled_from([3, 300]))
+@example(X=np.zeros((2, 1)), max_clusters=5, cap=300)  # two rows
+@example(X=np.array([[0.0], [1.0]]), max_clusters=5, cap=300)
+@example(X=np.full((30, 3), 7.0), max_clusters=5, cap=300)  # constant data
+@example(X=np.arange(9.0)[:, None] ** 2, max_clusters=5, cap=300)  # n just above k_max, one feature
+@example(X=np.repeat(np.eye(3), 12, axis=0), max_clusters=5, cap=300)  # duplicates only
+def test_every_step_equals_the_dense_oracle(X, max_clusters, cap):
+    with dask.config.set(scheduler="synchronous"):
+        result = fit(X, Settings(max_clusters=max_clusters, max_candidates=cap, tol=1e-13))
+        ours = dask.compute(result.points, result.graph.indices, result.memberships, result.labels)
+    points, indices, F, labels = ours
+    grid = result.grid
+    dense = oracle.fit(points, grid.ks, grid.lams, grid.max_clusters, cap)
+    np.testing.assert_array_equal(indices, dense.neighbors)
+    np.testing.assert_allclose(result.criterion, dense.criterion, atol=1e-8)
+    choice = result.choice
+    assert (choice.n_neighbors, choice.lam, choice.n_clusters) == dense.choice
+    np.testing.assert_array_equal(
+        result.representatives, dense.picks[choice.n_neighbors, choice.lam][: choice.n_clusters]
+    )
+    np.testing.assert_allclose(F, dense.F, atol=1e-10)
+    top = np.sort(dense.F, axis=1)
+    clear = top[:, -1] - top[:, -2] > 1e-9 if choice.n_clusters > 1 else np.ones(len(X), bool)
+    np.testing.assert_array_equal(labels[clear], dense.F.argmax(axis=1)[clear])
+
+
+@pytest.fixture(scope="module")
+def reference(blobs):
+    return fit(blobs, Settings())
+
+
+def same(result, reference):
+    np.testing.assert_array_equal(result.labels.compute(), reference.labels.compute())
+    np.testing.assert_allclose(result.memberships.compute(), reference.memberships.compute(), rtol=0, atol=1e-13)
+    np.testing.assert_array_equal(result.representatives, reference.representatives)
+
+
+@pytest.mark.parametrize("chunks", [(600, 5), (599, 5), (100, 1), (37, 2), ((1, 299, 300), (5,))])
+def test_chunking_does_not_change_the_result(blobs, reference, chunks):
+    same(fit(da.from_array(blobs, chunks=chunks), Settings()), reference)
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_local_schedulers_give_the_same_result(blobs, reference, scheduler):
+    with dask.config.set(scheduler=scheduler):
+        same(fit(blobs, Settings()), reference)
+
+
+def test_chunking_does_not_change_the_result_when_there_are_many_chunks(monkeypatch, blobs, reference):
+    monkeypatch.setattr("cns_dask.pipeline.make_plan", smaller_plan)
+    result = fit(blobs, Settings())
+    assert result.points.numblocks[0] == 8
+    np.testing.assert_array_equal(result.graph.indices.compute(), reference.graph.indices.compute())
+    np.testing.assert_array_equal(result.labels.compute(), reference.labels.compute())
+    np.testing.assert_allclose(result.memberships.compute(), reference.memberships.compute(), atol=1e-8)
+
+
+def smaller_plan(*arguments):
+    """The plan of a much larger fit: several chunks of everything."""
+    from dataclasses import replace
+
+    from cns_dask.plan import make_plan
+
+    return replace(make_plan(*arguments), rows_per_chunk=77, columns_per_block=5, rows_per_column_chunk=250)
+
+
+def test_a_permutation_of_the_rows_renames_clusters_at_most(blobs, reference):
+    order = np.random.default_rng(1).permutation(len(blobs))
+    permuted = fit(blobs[order], Settings())
+    old, new = reference.labels.compute()[order], permuted.labels.compute()
+    assert permuted.choice.n_clusters == reference.choice.n_clusters
+    names = {(a, b) for a, b in zip(old.tolist(), new.tolist(), strict=True)}
+    assert len(names) == reference.choice.n_clusters
+    assert set(order[permuted.representatives]) == set(reference.representatives)
+
+
+def test_fixed_values_are_used(blobs):
+    result = fit(blobs, Settings(n_neighbors=9, lam=0.1, n_clusters=5))
+    choice = result.choice
+    assert (choice.n_neighbors, choice.lam, choice.n_clusters) == (9, 0.1, 5)
+    assert choice.margin is None
+    assert result.memberships.shape == (600, 5)
+
+
+def test_lam_near_one_gives_the_start_solution(blobs):
+    """lam -> 1: every row but the representatives is undecided."""
+    result = fit(blobs, Settings(n_neighbors=9, lam=1 - 1e-9, n_clusters=3))
+    F = result.memberships.compute()
+    expected = np.full((600, 3), 1 / 3)
+    expected[result.representatives] = np.eye(3)
+    np.testing.assert_allclose(F, expected, atol=1e-8)
+
+
+def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(blobs, tmp_path):
+    with pytest.raises(InvalidSettingError, match=r"at most the number of candidates \(\d+\)\. Got 500"):
+        fit(blobs, Settings(n_clusters=500), out=tmp_path / "r.zarr")
+    X = blobs.copy()
+    X[3, 1] = np.nan
+    with pytest.raises(InvalidDataError, match="finite"):
+        fit(da.from_array(X), Settings(), out=tmp_path / "r.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
+    monkeypatch.setattr(columns, "MAX_CYCLES", 1)
+    monkeypatch.setattr(columns, "N_NODES", 3)
+    monkeypatch.setattr(columns, "ritz_values", lambda neighbors, seed: np.array([1.0, 0.5], complex))
+    monkeypatch.setattr(columns, "KRYLOV_RESTART", 3)
+    monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
+    with pytest.warns(NotConvergedWarning, match=r"residual of 1\.0e-09\. Got \d"):
+        result = fit(blobs, Settings(n_neighbors=6, lam=0.05))
+    assert result.details["largest_residual"] > 1e-9
+
+
+def test_progress_counts_every_piece_of_every_stage(blobs):
+    class Counting(Progress):
+        def __init__(self):
+            super().__init__()
+            self.pieces = []
+
+        def _begin(self, name, total):
+            self.pieces.append([name, total, 0])
+
+        def _advance(self):
+            self.pieces[-1][2] += 1
+
+    progress = Counting()
+    fit(blobs, Settings(), progress=progress)
+    assert [name for name, *_ in progress.pieces] == [
+        "preprocess", "points", "neighbors", "candidates", "cells", "columns", "memberships",
+    ]
+    assert all(total == done > 0 for _, total, done in progress.pieces)
+    assert set(progress.seconds) == {name for name, *_ in progress.pieces}
+
+
+def test_a_fit_raises_no_warnings(blobs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(blobs, Settings(metric="cosine"))
