@@ -161,7 +161,13 @@ def test_progress_counts_every_piece_of_every_stage(blobs):
     progress = Counting()
     fit(blobs, Settings(), progress=progress)
     assert [name for name, *_ in progress.pieces] == [
-        "preprocess", "points", "neighbors", "candidates", "cells", "columns", "memberships",
+        "preprocess",
+        "points",
+        "neighbors",
+        "candidates",
+        "cells",
+        "columns",
+        "memberships",
     ]
     assert all(total == done > 0 for _, total, done in progress.pieces)
     assert set(progress.seconds) == {name for name, *_ in progress.pieces}

@@ -48,7 +48,9 @@ def test_constant_data_become_one_column_of_zeros():
 def test_values_that_are_not_finite_are_named_by_row(bad):
     X = np.random.default_rng(3).standard_normal((100, 2))
     X[[13, 77], 1] = bad
-    with pytest.raises(InvalidDataError, match=r"All values must be finite\. Got NaN or infinity in 2 row\(s\): 13, 77"):
+    with pytest.raises(
+        InvalidDataError, match=r"All values must be finite\. Got NaN or infinity in 2 row\(s\): 13, 77"
+    ):
         prepared(X)
     _, transform = prepared(np.nan_to_num(X, posinf=0, neginf=0))
     with pytest.raises(InvalidDataError, match=r"1 row\(s\): (13|77)"):

@@ -1,0 +1,202 @@
+"""The command line as a user runs it: real processes, real files, real exit codes."""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import zarr
+
+from cns_dask import open_result
+from cns_dask.cli import app
+from cns_dask.settings import Settings
+
+COMMAND = [sys.executable, "-c", "from cns_dask.cli import main; main()"]
+
+
+def cns(*arguments, cwd):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(blobs, tmp_path_factory):
+    """A folder with data and a fitted result."""
+    path = tmp_path_factory.mktemp("cli")
+    np.save(path / "x.npy", blobs)
+    zarr.create_array(str(path / "x.zarr"), shape=blobs.shape, chunks=(100, 5), dtype="f8")[...] = blobs
+    done = cns("fit", "x.zarr", "--out", "clusters.zarr", cwd=path)
+    assert done.returncode == 0, done.stderr
+    assert "clusters in 600 rows" in done.stdout
+    assert "neighbors: " in done.stderr  # plain lines: this is no terminal
+    return path
+
+
+def test_fit_and_show(folder):
+    shown = cns("show", "clusters.zarr", cwd=folder)
+    choice = open_result(folder / "clusters.zarr").choice
+    assert shown.returncode == 0
+    assert f"{choice.n_clusters} clusters in 600 rows: k = {choice.n_neighbors}" in shown.stdout.replace("\n", " ")
+    assert "representative" in shown.stdout
+    assert "best cell of each K" in shown.stdout
+
+
+def test_every_setting_has_an_option(folder):
+    options = (
+        "--metric cosine --n-neighbors 7,9 --lam 0.1,0.2 --n-clusters 3 --k-multipliers 1,2 --lam-multipliers 1,2.5 "
+        "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --random-state 3"
+    )
+    done = cns("fit", "x.npy", "--out", "all.zarr", *options.split(), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert open_result(folder / "all.zarr").settings == Settings(
+        metric="cosine", n_neighbors=(7, 9), lam=(0.1, 0.2), n_clusters=3, k_multipliers=(1, 2),
+        lam_multipliers=(1, 2.5), max_clusters=12, max_candidates=40, scale=False, max_components=4, tol=1e-8,
+        random_state=3,
+    )  # fmt: skip
+    help_text = cns("fit", "--help", cwd=folder).stdout
+    assert len(Settings().as_dict()) == 12
+    assert "--random-state" in help_text
+
+
+def test_predict(folder, blobs):
+    done = cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    stored = zarr.open_group(str(folder / "new.zarr"), mode="r")
+    result = open_result(folder / "clusters.zarr")
+    np.testing.assert_array_equal(stored["labels"][...], result.labels.compute())
+    np.testing.assert_array_equal(stored["memberships"][...], result.memberships.compute())
+    assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", cwd=folder).returncode == 2
+    assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
+
+
+def test_an_output_is_never_overwritten_unasked(folder):
+    before = open_result(folder / "clusters.zarr").choice
+    refused = cns("fit", "x.npy", "--out", "clusters.zarr", "--n-clusters", 2, cwd=folder)
+    assert refused.returncode == 2
+    assert "must not exist" in refused.stderr
+    assert open_result(folder / "clusters.zarr").choice == before
+    cns("fit", "x.npy", "--out", "again.zarr", cwd=folder)
+    assert cns("fit", "x.npy", "--out", "again.zarr", "--n-clusters", 2, "--overwrite", cwd=folder).returncode == 0
+    assert open_result(folder / "again.zarr").choice.n_clusters == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit none.npy --out o.zarr", "must exist"),
+        ("fit text.npy --out o.zarr", "plain .npy array"),
+        ("fit . --out o.zarr", "must hold a Zarr array"),
+        ("fit line.npy --out o.zarr", "two dimensions"),
+        ("fit nan.npy --out o.zarr", "finite. Got NaN or infinity in 1 row(s): 3"),
+        ("fit words.npy --out o.zarr", "real numbers"),
+        ("fit one.npy --out o.zarr", "at least 2 row(s)"),
+        ("fit x.npy --out nowhere/o.zarr", "folder of the output must exist"),
+        ("fit x.npy --out x.zarr --overwrite", "Only a result of cns_dask is overwritten"),
+        ("fit x.npy --out o.zarr --lam 1.5", "lam must be"),
+        ("fit x.npy --out o.zarr --lam abc", "--lam"),
+        ("fit x.npy --out o.zarr --n-neighbors 600", "below the number of rows (600). Got 600"),
+        ("fit x.npy --out o.zarr --n-clusters 599", "number of candidates"),
+        ("fit x.npy --out o.zarr --metric l1", "metric must be one of"),
+        ("fit x.npy --out o.zarr --scheduler tcp://127.0.0.1:9", "A Dask scheduler must answer at tcp://127.0.0.1:9"),
+        ("fit x.npy", "--out"),
+        ("fit zero.npy --out o.zarr --metric cosine", "norm 0: 2"),
+        ("predict clusters.zarr other.npy --out o.zarr", "must have 5 features. Got 2"),
+        ("predict x.zarr x.npy --out o.zarr", "finished result of cns_dask"),
+        ("show none.zarr", "does not exist"),
+        ("report clusters.zarr --out nowhere/r.html", "folder of the page must exist"),
+        ("cluster x.npy", "No such command"),
+    ],
+)
+def test_wrong_usage_or_input_ends_with_code_2_and_writes_nothing(folder, arguments, message):
+    rng = np.random.default_rng(0)
+    (folder / "text.npy").write_text("no array")
+    np.save(folder / "line.npy", np.arange(9.0))
+    np.save(folder / "words.npy", np.array([["a", "b"], ["c", "d"]]))
+    np.save(folder / "one.npy", np.ones((1, 2)))
+    np.save(folder / "other.npy", rng.standard_normal((5, 2)))
+    np.save(folder / "zero.npy", np.array([[1.0, 2.0], [-1, -2], [0, 0], [2, 1], [-2, -1]]))
+    bad = rng.standard_normal((20, 2))
+    bad[3, 0] = np.nan
+    np.save(folder / "nan.npy", bad)
+    before = sorted(path.name for path in folder.iterdir())
+    done = cns(*arguments.split(), cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_failures_end_with_code_1(folder, monkeypatch, capsys):
+    from cns_dask import cli
+    from cns_dask.errors import NotEnoughMemoryError
+
+    def fail():
+        raise NotEnoughMemoryError("The memory must be 5 MiB. Got 4 MiB.")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    assert "cns-dask: The memory must be 5 MiB. Got 4 MiB." in capsys.readouterr().err
+
+
+def test_fit_on_a_scheduler_by_address_and_by_file(folder, tmp_path):
+    """A scheduler and a worker started by hand, as on a cluster."""
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    options = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+    with (
+        background(*dask, "scheduler", "--port", "0", *options, cwd=tmp_path),
+        background(*dask, "worker", "--nthreads", "1", *options, cwd=tmp_path),
+    ):
+        done = cns("fit", "x.npy", "--out", tmp_path / "f.zarr", "--scheduler-file", file, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert "cells: " in done.stderr
+        address = json.loads(file.read_text())["address"]
+        done = cns("fit", "x.npy", "--out", tmp_path / "a.zarr", "--scheduler", address, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    expected = open_result(folder / "clusters.zarr").labels.compute()
+    for name in ("a.zarr", "f.zarr"):
+        np.testing.assert_array_equal(open_result(tmp_path / name).labels.compute(), expected)
+
+
+@contextmanager
+def background(*command, cwd):
+    """A process that runs while the block does."""
+    with (cwd / f"{command[3]}.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=cwd, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_fit_on_workers_of_its_own(folder, tmp_path):
+    done = cns("fit", "x.npy", "--out", tmp_path / "w.zarr", "--workers", 2, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    labels = open_result(tmp_path / "w.zarr").labels.compute()
+    np.testing.assert_array_equal(labels, open_result(folder / "clusters.zarr").labels.compute())
+
+
+def test_demo_ends_with_what_was_found_and_where(tmp_path):
+    first, second = cns("demo", cwd=tmp_path), cns("demo", cwd=tmp_path)
+    for done, name in ((first, "cns-dask-demo"), (second, "cns-dask-demo-2")):
+        assert done.returncode == 0, done.stderr
+        assert "6 clusters in 3000 rows" in done.stdout
+        assert f"result: {name}/clusters.zarr" in done.stdout
+        assert f'open_result("{name}/clusters.zarr")' in done.stdout
+        assert open_result(tmp_path / name / "clusters.zarr").n_rows == 3000
+        assert (tmp_path / name / "report.html").read_text(encoding="utf-8").count("<svg") == 3
+    assert cns("demo", "cns-dask-demo", cwd=tmp_path).returncode == 2
+    assert cns("demo", "cns-dask-demo", "--overwrite", cwd=tmp_path).returncode == 0
+
+
+def test_every_command_has_help():
+    assert {command.callback.__name__ for command in app.registered_commands} == {
+        "fit", "predict", "show", "report", "demo",
+    }  # fmt: skip
+    assert all(command.callback.__doc__ for command in app.registered_commands)

@@ -1,0 +1,56 @@
+import dask.array as da
+import numpy as np
+import pytest
+
+from cns_dask import Settings
+from cns_dask.errors import InvalidDataError
+from cns_dask.pipeline import fit
+from cns_dask.predict import predict
+
+
+@pytest.fixture(scope="module", params=["euclidean", "cosine", "projected"])
+def result(request, blobs):
+    if request.param == "projected":
+        return fit(blobs, Settings(max_components=3))
+    return fit(blobs, Settings(metric=request.param))
+
+
+@pytest.mark.parametrize("chunk", [600, 50])
+def test_training_rows_keep_their_labels_and_memberships(result, blobs, chunk):
+    found = predict(result, da.from_array(blobs, chunks=(chunk, 5)))
+    np.testing.assert_array_equal(found.labels.compute(), result.labels.compute())
+    np.testing.assert_array_equal(found.memberships.compute(), result.memberships.compute())
+    np.testing.assert_array_equal(found.confidence.compute(), result.confidence.compute())
+
+
+def test_equation_of_new_points(result, blobs):
+    """f(x) = (1-lam) * mean of F over the k nearest training points + lam/K."""
+    new = blobs[:40] + 0.3 * np.random.default_rng(0).standard_normal((40, 5))
+    choice, F, points = result.choice, result.memberships.compute(), result.points.compute()
+    from cns_dask.preprocess import transform_block
+
+    queries = transform_block(new, result.transform)
+    nearest = np.argsort(((queries[:, None] - points[None]) ** 2).sum(-1), axis=1)[:, : choice.n_neighbors]
+    expected = (1 - choice.lam) * F[nearest].mean(axis=1) + choice.lam / choice.n_clusters
+    found = predict(result, new)
+    np.testing.assert_allclose(found.memberships.compute(), expected, atol=1e-14)
+    np.testing.assert_array_equal(found.labels.compute(), expected.argmax(axis=1))
+
+
+def test_a_training_row_that_is_no_representative_satisfies_the_equation_itself(result):
+    choice, F = result.choice, result.memberships.compute()
+    nearest = result.graph.indices[:, : choice.n_neighbors].compute()
+    smoothed = (1 - choice.lam) * F[nearest].mean(axis=1) + choice.lam / choice.n_clusters
+    others = np.setdiff1d(np.arange(600), result.representatives)
+    np.testing.assert_allclose(smoothed[others], F[others], atol=1e-9)
+
+
+def test_one_row_and_bad_rows(result, blobs):
+    assert predict(result, blobs[:1]).labels.compute().tolist() == result.labels[:1].compute().tolist()
+    with pytest.raises(InvalidDataError, match="must have 5 features. Got 4"):
+        predict(result, blobs[:, :4])
+    with pytest.raises(InvalidDataError, match="NaN"):
+        predict(result, np.full((3, 5), np.nan))
+    bad = da.from_array(np.full((3, 5), np.nan))
+    with pytest.raises(InvalidDataError, match=r"finite\. Got NaN or infinity in 3 row\(s\): 0, 1, 2"):
+        predict(result, bad).labels.compute()
