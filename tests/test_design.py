@@ -66,6 +66,15 @@ def test_readers_of_results_do_not_know_the_pipeline():
         assert not any(module.split(".")[0] == "dask" for module, _ in imports(name))
 
 
+@pytest.mark.slow  # also: a newer release of either tool may ask for more
+@pytest.mark.parametrize("command", ["ruff check .", "ruff format --check .", "mypy"])
+def test_lint_and_types(command):
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=PACKAGE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_fit_does_not_import_pynndescent():
     code = (
         "import sys, numpy as np; from cns_dask import CNS; CNS().fit(np.random.default_rng(0).random((60, 2)));"
