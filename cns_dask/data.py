@@ -55,6 +55,10 @@ def _open_path(location: str) -> da.Array:
         raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
     if not location.endswith(".npy"):
         return open_array(location)
+    if "://" in location:
+        raise InvalidDataError(
+            f"A .npy file must be on a disk. Got {location}. Copy it, or store a Zarr array."
+        )
     try:
         mapped = np.load(Path(location).expanduser(), mmap_mode="r", allow_pickle=False)
     except ValueError as error:

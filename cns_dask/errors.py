@@ -35,8 +35,8 @@ class SchedulerError(CNSError, ConnectionError):
     """No Dask scheduler answers, or its workers cannot do the work."""
 
 
-class NotEnoughMemoryError(CNSError, MemoryError):
-    """The plan needs more memory than the workers have."""
+class NotEnoughMemoryError(CNSError, RuntimeError):
+    """The plan needs more memory than the workers have. (A MemoryError does not unpickle once tblib is loaded.)"""
 
 
 class NotConvergedWarning(UserWarning):

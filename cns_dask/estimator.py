@@ -115,9 +115,8 @@ max_components, tol, random_state
             Replace a result that is already at `out`.
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
-        array = self._opened(X, min_rows=2, reset=True)
         progress = visible_progress() if self.verbose else Progress()
-        result = pipeline.fit(array, settings, out=out, overwrite=overwrite, progress=progress)
+        result = pipeline.fit(self._validated(X, reset=True), settings, out=out, overwrite=overwrite, progress=progress)
         arrays = (result.labels, result.memberships, result.confidence)
         if is_lazy(X):
             _ALIVE.append(result)
@@ -141,11 +140,14 @@ max_components, tol, random_state
 
     def _predicted(self, X: Any, field: str) -> Any:
         check_is_fitted(self)
-        found = getattr(predict(self.result_, self._opened(X, min_rows=1, reset=False)), field)
+        found = getattr(predict(self.result_, self._validated(X, reset=False)), field)
         return found if is_lazy(X) else found.compute()
 
-    def _opened(self, X: Any, *, min_rows: int, reset: bool) -> Any:
-        """Open X, and let scikit-learn keep or check the number and names of its features."""
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """X as a Dask or NumPy array; scikit-learn keeps (`reset`) or checks the number and names of its features."""
+        min_rows = 2 if reset else 1
+        if not is_lazy(X):
+            return validate_data(self, X, reset=reset, ensure_min_samples=min_rows)
         array = open_data(X, min_rows=min_rows)
-        validate_data(self, array if is_lazy(X) else X, reset=reset, skip_check_array=True)
+        validate_data(self, array, reset=reset, skip_check_array=True)
         return array

@@ -17,14 +17,14 @@ import dask.array as da
 import numpy as np
 
 from cns_dask import columns, criterion, selection
-from cns_dask.data import open_data
+from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import InvalidSettingError, NotConvergedWarning
 from cns_dask.memberships import clustering
 from cns_dask.neighbors import exact_graph
 from cns_dask.plan import Plan, make_plan
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_memory, check_path_is_shared, run
+from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore, as_task, finish, new_result, write_block
 from cns_dask.transition import neighbors_at
@@ -57,7 +57,7 @@ def fit(
         Is told about stages and counts.
     """
     progress = progress or Progress()
-    X = open_data(source)
+    X = open_data(source) if is_lazy(source) else in_worker_memory(open_data(source))
     grid = settings.grid(X.shape[0])
     if out is None:
         return _fit(X, settings, grid, TemporaryStore(), progress)

@@ -16,13 +16,13 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.data import open_data
+from cns_dask.data import is_lazy, open_data
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.neighbors import exact_search
 from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_path_is_shared, run
+from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory, run
 from cns_dask.store import PREDICTION, as_task, finish, new_result
 from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
 
@@ -38,7 +38,8 @@ def predict(result: Result, new: Any) -> Clustering:
         Rows with the features of the training data (m, d): see `open_data`.
     """
     choice = result.choice
-    queries = apply_transform(open_data(new, min_rows=1), result.transform)
+    X = open_data(new, min_rows=1)
+    queries = apply_transform(X if is_lazy(new) else in_worker_memory(X), result.transform)
     found = exact_search(queries, result.points, choice.n_neighbors)
     columns = as_task(result.columns)
     P = [

@@ -21,7 +21,7 @@ from cns_dask.result import Result
 from cns_dask.types import FloatArray
 
 SAMPLE_ROWS = 3000
-COLORS = 20
+COLORS = 10
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
@@ -110,7 +110,7 @@ def _draw_scatter(axes: Any, points: FloatArray, labels: Any, confidence: Any) -
     axes.scatter(
         *points.T,
         c=labels % COLORS,
-        cmap="tab20",
+        cmap="tab10",
         vmin=0,
         vmax=COLORS - 1,
         s=9,

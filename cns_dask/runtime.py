@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
+import numpy as np
 from dask.callbacks import Callback
 
 from cns_dask.errors import NotEnoughMemoryError, SchedulerError
@@ -125,6 +128,24 @@ def active_client() -> Any | None:
     """The distributed Client that Dask would use here, or None for the schedulers of this process."""
     owner = getattr(dask.base.get_scheduler(), "__self__", None)
     return owner if owner is not None and hasattr(owner, "scheduler_info") else None
+
+
+def in_worker_memory(X: da.Array) -> da.Array:
+    """Send an array that is in this process's memory to the workers, chunk by chunk and once.
+
+    Otherwise it would travel inside the graph of every stage that uses it. Without workers it stays where it is.
+    """
+    client = active_client()
+    if client is None:
+        return X
+    starts = [slice(stop - size, stop) for size, stop in zip(X.chunks[0], np.cumsum(X.chunks[0]), strict=True)]
+    parts = (X[rows].compute(scheduler="synchronous") for rows in starts)
+    return da.concatenate(
+        [
+            da.from_delayed(client.scatter(part), part.shape, part.dtype, name=f"rows-{uuid.uuid4().hex}")
+            for part in parts
+        ]
+    )
 
 
 @contextmanager

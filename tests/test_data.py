@@ -37,6 +37,10 @@ def test_column_chunks_are_merged_and_unknown_sizes_resolved():
     np.testing.assert_array_equal(opened.compute(), X[2:])
 
 
+def test_a_url_of_a_zarr_array_opens(tmp_path):
+    np.testing.assert_array_equal(open_data(f"file://{stored(tmp_path, 'zarr')}").compute(), X)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float32", "bool", ">f8"])
 def test_numbers_of_any_type_become_float64(dtype):
     for source in (X.astype(dtype), da.from_array(X.astype(dtype))):
@@ -70,6 +74,8 @@ def test_bad_arrays(source, message):
 def test_bad_paths(tmp_path):
     with pytest.raises(DataNotFoundError, match="must exist"):
         open_data(tmp_path / "missing.npy")
+    with pytest.raises(InvalidDataError, match="must be on a disk"):
+        open_data("https://localhost/x.npy")
     (tmp_path / "text.npy").write_text("no array")
     with pytest.raises(InvalidDataError, match="plain .npy"):
         open_data(tmp_path / "text.npy")

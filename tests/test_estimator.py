@@ -130,8 +130,10 @@ def test_use_before_fit_and_other_features(blobs):
         model.predict(blobs[:, :4])
     with pytest.raises(ValueError, match="4 features, but CNS is expecting 5 features"):
         model.predict(da.from_array(blobs[:, :4]))
-    with pytest.raises(InvalidDataError, match="could not convert|numeric"):
+    with pytest.raises(ValueError, match="could not convert|numeric"):
         CNS().fit([["a", "b"], ["c", "d"]])
+    with pytest.raises(InvalidDataError, match="real numbers"):
+        CNS().fit(da.from_array(np.array([["a", "b"], ["c", "d"]])))
 
 
 def test_verbose_tells_the_stages(blobs, capsys):

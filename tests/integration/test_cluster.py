@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cns_dask import CNS
+from cns_dask.data import open_data
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
 from cns_dask.pipeline import fit
-from cns_dask.runtime import active_client, check_memory, check_path_is_shared
+from cns_dask.runtime import active_client, check_memory, check_path_is_shared, in_worker_memory
 from cns_dask.settings import Settings
 
 
@@ -44,6 +45,16 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
     assert len(seen["gram_block"]) == 2
     assert len(seen["cell_criterion"]) == 2
     assert len(seen["search_block"]) == 2
+
+
+def test_an_array_in_memory_is_sent_once_and_not_inside_the_graphs(client):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((200_000, 10))  # 16 MB: Dask warns of graphs above 10 MB, and warnings are errors here
+    X = in_worker_memory(open_data(X))
+    assert len(client.who_has()) == X.npartitions
+    np.testing.assert_allclose(
+        X.mean(axis=0).compute(), np.random.default_rng(1).standard_normal((200_000, 10)).mean(0)
+    )
 
 
 def test_errors_of_a_worker_reach_the_caller_as_they_are(client, tmp_path):
