@@ -36,7 +36,10 @@ class SchedulerError(CNSError, ConnectionError):
 
 
 class NotEnoughMemoryError(CNSError, RuntimeError):
-    """The plan needs more memory than the workers have. (A MemoryError does not unpickle once tblib is loaded.)"""
+    """The plan needs more memory than the workers have.
+
+    No MemoryError, because such a one does not unpickle once tblib is loaded.
+    """
 
 
 class NotConvergedWarning(UserWarning):
