@@ -14,6 +14,7 @@ from cns_dask.types import Grid
 FLOAT = 8  # bytes of a float64
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
+CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
 PAIR_BYTES = 32 * 2**20  # of the distance bounds of one slice of queries against one chunk
 DEFERRED_PASSES = 4  # smoothed blocks that are kept and added to the solution together
 
@@ -58,16 +59,16 @@ def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> 
 
     Examples
     --------
-    >>> plan = make_plan(10_000, 16, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
+    >>> plan = make_plan(8_000, 16, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
     >>> plan.rows_per_chunk, plan.columns_per_block
-    (1250, 32)
+    (1024, 32)
     """
     n_lams, k_max = len(grid.lams), grid.ks[-1]
     n_candidates = min(max_candidates, n_rows)
     rows = rows_per_chunk(n_rows, max(n_features, k_max))
     # per column: every lam's solution, the deferred passes, the current one, and three for the residuals
     per_column = FLOAT * n_rows * (n_lams + DEFERRED_PASSES + 4)
-    columns = _clip(BLOCK_BYTES // per_column, 1, 32)
+    columns = _clip(BLOCK_BYTES // per_column, 1, _clip(CACHED_BYTES // (FLOAT * n_rows), 16, 32))
     column_rows = _clip(2 * CHUNK_BYTES // (FLOAT * n_candidates), 1, n_rows)
     chunks, column_chunks = math.ceil(n_rows / rows), math.ceil(n_rows / column_rows)
     blocks = math.ceil(n_candidates / columns)
