@@ -110,9 +110,9 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     )
     from cns_dask import pipeline
     from cns_dask.runtime import connection, visible_progress
-    from cns_dask.store import check_output
+    from cns_dask.store import RESULT, check_output
 
-    check_output(out, overwrite=overwrite)
+    check_output(out, RESULT, overwrite=overwrite)
     with connection(scheduler, scheduler_file, workers):
         result = pipeline.fit(data, settings, out=out, overwrite=overwrite, progress=visible_progress())
     choice = result.choice
@@ -136,9 +136,9 @@ def predict(
     from cns_dask.predict import predict_to
     from cns_dask.result import open_result
     from cns_dask.runtime import connection, visible_progress
-    from cns_dask.store import check_output
+    from cns_dask.store import PREDICTION, check_output
 
-    check_output(out, overwrite=overwrite)
+    check_output(out, PREDICTION, overwrite=overwrite)
     result = open_result(model)
     with connection(scheduler, scheduler_file, workers):
         predict_to(out, result, new, overwrite=overwrite, progress=visible_progress())
@@ -185,9 +185,10 @@ def demo(
     out, page = folder / "clusters.zarr", folder / "report.html"
     result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
     _show(result)
+    typer.echo(f"result: {out}")
     write_report(result, page, overwrite=overwrite)
     typer.echo(
-        f"result: {out}\nreport: {page}\n\nopen the result in Python:\n"
+        f"report: {page}\n\nopen the result in Python:\n"
         f"    from cns_dask import open_result\n"
         f'    result = open_result("{out}")\n'
         f"    result.labels.compute(), result.memberships.compute(), result.at(n_clusters=3).labels.compute()"

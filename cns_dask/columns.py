@@ -26,19 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cns_dask.kernels import add_products, smooth_block
-from cns_dask.plan import DEFERRED_PASSES
+from cns_dask.plan import DEFERRED_PASSES, KRYLOV_VECTORS, SPECTRUM_STEPS
 from cns_dask.transition import smooth
 from cns_dask.types import ColumnBlock, FloatArray, IntArray
 
-N_NODES = 60  # steps of the Arnoldi run: fewer nodes need more passes, more nodes save none
 MAX_CYCLES = 20  # of all nodes
 SLOWEST = 0.5  # a cycle that leaves more than this share of the residual is stuck
 LARGEST_GROWTH = 1e6  # of the residual within a cycle; digits beyond it are lost
-KRYLOV_RESTART = 100
 KRYLOV_CYCLES = 20
 
 
-def ritz_values(neighbors: IntArray, seed: int, n_steps: int = N_NODES) -> NDArray[np.complex128]:
+def ritz_values(neighbors: IntArray, seed: int, n_steps: int = SPECTRUM_STEPS) -> NDArray[np.complex128]:
     """Ritz values of W after `n_steps` of Arnoldi's iteration on a random vector, Leja-ordered.
 
     Of a conjugate pair only the member with positive imaginary part is returned.
@@ -203,7 +201,7 @@ def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: f
         x0=start if usable else None,
         rtol=0,
         atol=tol,
-        restart=min(KRYLOV_RESTART, n_rows),
+        restart=min(KRYLOV_VECTORS, n_rows),
         maxiter=KRYLOV_CYCLES,
     )
     return np.asarray(column)

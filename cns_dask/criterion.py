@@ -11,17 +11,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cns_dask.errors import InvalidSettingError
-from cns_dask.kernels import TIE_RTOL
+from cns_dask.kernels import TIE
 from cns_dask.types import ArrayLike, Choice, FloatArray, Grid, IntArray
 
 
-def largest_memberships_block(columns: ArrayLike, at: int, rows: slice, picks: IntArray, lam: float) -> FloatArray:
+def largest_memberships_block(columns: ArrayLike, at: int, rows: slice, picks: IntArray) -> FloatArray:
     """Sum over some rows of max_j F_ij, for K = 1, 2, ..., number of picks.
 
-    `columns` (lam, row, candidate) may be anything that is sliced like an array.
+    `columns` (lam, row, candidate) holds lam times the columns, in anything that is sliced like an array.
     """
-    P = lam * np.asarray(columns[at, rows])[:, picks]
+    P = np.asarray(columns[at, rows])[:, picks]
     K = np.arange(1, len(picks) + 1)
     return np.asarray((1 / K + np.maximum.accumulate(P, axis=1) - np.cumsum(P, axis=1) / K).sum(axis=0))
 
@@ -61,14 +60,10 @@ def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Ch
     if n_clusters is not None:
         allowed[:, :, np.arange(surface.shape[2]) != n_clusters - 1] = np.nan
     if np.isnan(allowed).all():
-        available = int((~np.isnan(surface)).sum(axis=2).max())
-        raise InvalidSettingError(
-            f"n_clusters must be at most the number of candidates ({available}). Got {n_clusters}. "
-            "Use a smaller n_neighbors (more local maxima) or fewer clusters."
-        )
+        raise ValueError(f"A cell with {n_clusters} clusters must be available. Got none.")
     by_lam = allowed.transpose(1, 0, 2)
     value = float(np.nanmax(by_lam))
-    tied: NDArray[np.bool_] = by_lam >= value - TIE_RTOL
+    tied: NDArray[np.bool_] = by_lam >= value - TIE
     at_lam, at_k, at_K = np.unravel_index(int(np.argmax(tied)), by_lam.shape)
     others = by_lam.copy()
     others[at_lam, at_k, at_K] = np.nan

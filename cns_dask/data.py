@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -40,6 +41,10 @@ def open_data(source: Any, *, min_rows: int = 2) -> da.Array:
         array = _open_path(os.fspath(source))
     elif isinstance(source, da.Array):
         array = source
+    elif dask.is_dask_collection(source):
+        raise InvalidDataError(
+            f"Lazy data must be a Dask array. Got {type(source).__name__}. Convert it, as with `.to_dask_array()`."
+        )
     else:
         array = _from_memory(source, min_rows)
     return _as_matrix(array, min_rows)
@@ -51,19 +56,39 @@ def is_lazy(source: Any) -> bool:
 
 
 def _open_path(location: str) -> da.Array:
-    if "://" not in location and not Path(location).expanduser().exists():
-        raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
-    if not location.endswith(".npy"):
-        return open_array(location)
     if "://" in location:
-        raise InvalidDataError(
-            f"A .npy file must be on a disk. Got {location}. Copy it, or store a Zarr array."
-        )
+        if location.endswith(".npy"):
+            raise InvalidDataError(f"A .npy file must be on a disk. Got {location}. Copy it, or store a Zarr array.")
+        return open_array(location)
+    path = Path(location).expanduser().absolute()  # workers may have another working directory
+    if not path.exists():
+        raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
+    return _open_npy(path) if path.suffix == ".npy" else open_array(str(path))
+
+
+def _open_npy(path: Path) -> da.Array:
+    """Rows of a .npy file, read by the workers themselves: a memory map would travel inside the graph."""
     try:
-        mapped = np.load(Path(location).expanduser(), mmap_mode="r", allow_pickle=False)
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
-        raise InvalidDataError(f"The file must be a plain .npy array. Got {location} ({error}).") from error
-    return da.from_array(mapped, name=False)
+        raise InvalidDataError(f"The file must be a plain .npy array. Got {path} ({error}).") from error
+    if mapped.ndim != 2 or mapped.size == 0:
+        return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape
+    step = rows_per_chunk(*mapped.shape)
+    parts = [slice(start, min(start + step, len(mapped))) for start in range(0, len(mapped), step)]
+    return da.concatenate(
+        [
+            da.from_delayed(
+                dask.delayed(read_rows)(path, rows), (rows.stop - rows.start, mapped.shape[1]), mapped.dtype
+            )
+            for rows in parts
+        ]
+    )
+
+
+def read_rows(path: Path, rows: slice) -> np.ndarray[Any, Any]:
+    """Some rows of a .npy file."""
+    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[rows])
 
 
 def _from_memory(source: Any, min_rows: int) -> da.Array:

@@ -17,7 +17,7 @@ from cns_dask.result import Result
 from cns_dask.runtime import Progress, visible_progress
 from cns_dask.settings import Settings
 
-_ALIVE: list[Result] = []  # temporary results that lazy arrays may still read: they go when the process ends
+_ALIVE: set[Result] = set()  # temporary results that lazy arrays may still read: they go when the process ends
 
 
 class CNS(ClusterMixin, BaseEstimator):
@@ -118,11 +118,7 @@ max_components, tol, random_state
         progress = visible_progress() if self.verbose else Progress()
         result = pipeline.fit(self._validated(X, reset=True), settings, out=out, overwrite=overwrite, progress=progress)
         arrays = (result.labels, result.memberships, result.confidence)
-        if is_lazy(X):
-            _ALIVE.append(result)
-        else:
-            arrays = dask.compute(*arrays)
-        self.labels_, self.memberships_, self.confidence_ = arrays
+        self.labels_, self.memberships_, self.confidence_ = self._like(X, result, arrays)
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
         self.criterion_ = result.criterion
@@ -141,7 +137,16 @@ max_components, tol, random_state
     def _predicted(self, X: Any, field: str) -> Any:
         check_is_fitted(self)
         found = getattr(predict(self.result_, self._validated(X, reset=False)), field)
-        return found if is_lazy(X) else found.compute()
+        return self._like(X, self.result_, (found,))[0]
+
+    @staticmethod
+    def _like(X: Any, result: Result, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arrays as they are if X is lazy, else computed."""
+        if not is_lazy(X):
+            return tuple(dask.compute(*arrays))
+        if result.is_temporary:
+            _ALIVE.add(result)
+        return arrays
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """X as a Dask or NumPy array; scikit-learn keeps (`reset`) or checks the number and names of its features."""

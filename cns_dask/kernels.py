@@ -22,8 +22,8 @@ from scipy.linalg.blas import dgemm
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Values closer than this (relatively) count as tied: the order of additions must not decide a pick.
-TIE_RTOL = 1e-9
+#: Values closer than this count as tied: the order of additions must not decide.
+TIE = 1e-9
 
 _compiled = numba.njit(nogil=True, cache=True)
 
@@ -142,4 +142,4 @@ def first_best(values: NDArray[Any]) -> int:
     1
     """
     top = values.max()
-    return int(np.argmax(values >= top - TIE_RTOL * abs(top)))
+    return int(np.argmax(values >= top - TIE * abs(top)))

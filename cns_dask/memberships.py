@@ -29,9 +29,10 @@ def clustering_block(P: FloatArray) -> Clustering:
            [0.5, 0.5]])
     """
     K = P.shape[1]
-    total = P.sum(axis=1, keepdims=True)
-    F = 1 / K + P - total / K
-    share = np.divide(P.max(axis=1), total[:, 0], out=np.full(len(P), 1 / K), where=total[:, 0] > 0)
+    F = 1 / K + P - P.sum(axis=1, keepdims=True) / K
+    chances = np.maximum(P, 0)  # solved columns may be negative by their residual
+    total = chances.sum(axis=1)
+    share = np.divide(chances.max(axis=1), total, out=np.full(len(P), 1 / K), where=total > 0)
     confidence = np.ones(len(P)) if K == 1 else (share - 1 / K) / (1 - 1 / K)
     return Clustering(F, F.argmax(axis=1), np.clip(confidence, 0, 1))
 

@@ -7,6 +7,7 @@ list are measured again, by direct differences, so near-ties are decided in floa
 
 from __future__ import annotations
 
+from operator import getitem
 from typing import Any
 
 import dask
@@ -19,7 +20,7 @@ from cns_dask.kernels import nearest_block
 from cns_dask.plan import rows_per_chunk, rows_per_slice
 from cns_dask.preprocess import apply_transform
 from cns_dask.settings import METRICS
-from cns_dask.types import FloatArray, IntArray, NeighborGraph, Transform
+from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph, Transform
 
 METHODS = ("exact",)
 
@@ -57,30 +58,37 @@ def neighbor_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", metho
             raise InvalidSettingError(f"{name} must be one of {allowed}. Got {value!r}.")
     X = open_data(X)
     n_rows, n_features = X.shape
-    if not 1 <= n_neighbors < n_rows:
+    if not isinstance(n_neighbors, int | np.integer) or not 1 <= n_neighbors < n_rows:
         raise InvalidSettingError(
-            f"n_neighbors must be from 1 to below the number of rows ({n_rows}). Got {n_neighbors}."
+            f"n_neighbors must be an integer from 1 to below the number of rows ({n_rows}). Got {n_neighbors}."
         )
     as_is = Transform(
-        n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine"
+        n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
     )
     rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
     return exact_graph(apply_transform(X.rechunk({0: rows}), as_is), n_neighbors)
 
 
-def exact_graph(points: da.Array, n_neighbors: int) -> NeighborGraph:
-    """Graph of the points (n, d): self first, then the nearest others by distance and row number."""
-    starts = _starts(points)
+def exact_graph(points: ArrayLike, n_neighbors: int) -> NeighborGraph:
+    """Graph of the points (n, d): self first, then the nearest others by distance and row number.
+
+    `points` is a Dask array, or better an opened array that tasks slice by themselves: chunks of a Dask array stay in
+    memory until every chunk of queries has met them.
+    """
+    rows = _row_blocks(points)
     blocks = [
-        dask.delayed(with_self_first)(_search(chunk, start, points, n_neighbors - 1), start)
-        for chunk, start in zip(_chunks(points), starts, strict=True)
+        dask.delayed(with_self_first)(_search(dask.delayed(getitem)(source, part), first, rows, n_neighbors - 1), first)
+        for source, part, first in rows
     ]
-    return _as_arrays(blocks, points.chunks[0], n_neighbors)
+    return _as_arrays(blocks, _sizes(points), n_neighbors)
 
 
-def exact_search(queries: da.Array, points: da.Array, n_neighbors: int) -> NeighborGraph:
-    """Nearest points of rows from outside, by distance and row number."""
-    blocks = [dask.delayed(with_roots)(_search(chunk, None, points, n_neighbors)) for chunk in _chunks(queries)]
+def exact_search(queries: da.Array, points: ArrayLike, n_neighbors: int) -> NeighborGraph:
+    """Nearest points of rows from outside, by distance and row number. `points` as for `exact_graph`."""
+    rows = _row_blocks(points)
+    blocks = [
+        dask.delayed(with_roots)(_search(chunk, None, rows, n_neighbors)) for chunk in queries.to_delayed().ravel()
+    ]
     return _as_arrays(blocks, queries.chunks[0], n_neighbors)
 
 
@@ -88,14 +96,17 @@ def search_block(
     running: tuple[FloatArray, IntArray] | None,
     queries: FloatArray,
     first_query: int | None,
-    rows: FloatArray,
+    points: ArrayLike,
+    part: slice,
     first_row: int,
     n_neighbors: int,
 ) -> tuple[FloatArray, IntArray]:
-    """Merge one chunk of rows into the running lists (squared distances, row numbers) of one chunk of queries.
+    """Merge one part of the points into the running lists (squared distances, row numbers) of one chunk of queries.
 
-    `first_query` is the row number of the first query; None when the queries are not rows themselves.
+    `first_query` is the row number of the first query; None when the queries are not rows themselves. `first_row` is
+    the row number of the first point of the part.
     """
+    rows = np.asarray(points[part])
     shape = len(queries), n_neighbors
     distances, indices = (
         (np.full(shape, np.inf), np.full(shape, -1)) if running is None else (running[0].copy(), running[1].copy())
@@ -103,9 +114,9 @@ def search_block(
     own_rows = np.full(len(queries), -1) if first_query is None else first_query + np.arange(len(queries))
     step = rows_per_slice(len(rows))
     for start in range(0, len(queries) if n_neighbors else 0, step):
-        part = slice(start, start + step)
-        bounds = lower_bounds(queries[part], rows)
-        nearest_block(queries[part], own_rows[part], rows, first_row, bounds, distances[part], indices[part])
+        some = slice(start, start + step)
+        bounds = lower_bounds(queries[some], rows)
+        nearest_block(queries[some], own_rows[some], rows, first_row, bounds, distances[some], indices[some])
     return distances, indices
 
 
@@ -134,20 +145,28 @@ def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray
     return np.sqrt(found[0]), found[1]
 
 
-def _search(queries: Any, first_query: int | None, points: da.Array, n_neighbors: int) -> Any:
-    """Chain of tasks: one chunk of queries against every chunk of points."""
+def _search(queries: Any, first_query: int | None, rows: list[tuple[Any, slice, int]], n_neighbors: int) -> Any:
+    """Chain of tasks: one chunk of queries against every part of the points."""
     running = None
-    for rows, start in zip(_chunks(points), _starts(points), strict=True):
-        running = dask.delayed(search_block)(running, queries, first_query, rows, start, n_neighbors)
+    for source, part, first_row in rows:
+        running = dask.delayed(search_block)(running, queries, first_query, source, part, first_row, n_neighbors)
     return running
 
 
-def _chunks(array: da.Array) -> list[Any]:
-    return list(array.to_delayed().ravel())
+def _row_blocks(points: ArrayLike) -> list[tuple[Any, slice, int]]:
+    """Where the rows of every chunk are found: a task, the part of its value, and the number of the first row."""
+    starts = [int(start) for start in np.cumsum([0, *_sizes(points)[:-1]])]
+    if isinstance(points, da.Array):
+        return [(chunk, slice(None), start) for chunk, start in zip(points.to_delayed().ravel(), starts, strict=True)]
+    return [(points, slice(start, start + size), start) for start, size in zip(starts, _sizes(points), strict=True)]
 
 
-def _starts(array: da.Array) -> list[int]:
-    return [int(start) for start in np.cumsum([0, *array.chunks[0][:-1]])]
+def _sizes(points: ArrayLike) -> tuple[int, ...]:
+    """Rows of every chunk."""
+    if isinstance(points, da.Array):
+        return tuple(points.chunks[0])
+    n_rows, step = points.shape[0], points.chunks[0]
+    return tuple(min(step, n_rows - start) for start in range(0, n_rows, step))
 
 
 def _as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int) -> NeighborGraph:

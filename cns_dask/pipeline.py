@@ -1,6 +1,7 @@
 """The method as one page: each stage in order, its result stored before the next begins.
 
-This is the only place where work is started and written. Every stage reads what the one before it has stored, so the
+This is the only place where the work of a fit is started and written (but for the first look at the data, which
+dask-ml computes in `preprocess`). Every stage reads what the one before it has stored, so the
 graph handed to the scheduler never grows across stages.
 """
 
@@ -21,12 +22,12 @@ from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import InvalidSettingError, NotConvergedWarning
 from cns_dask.memberships import clustering
 from cns_dask.neighbors import exact_graph
-from cns_dask.plan import Plan, make_plan
+from cns_dask.plan import SUMMED_AT_ONCE, Plan, make_plan
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
 from cns_dask.settings import Settings
-from cns_dask.store import RESULT, ResultStore, TemporaryStore, as_task, finish, new_result, write_block
+from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result, write_block
 from cns_dask.transition import neighbors_at
 from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, Transform
 
@@ -60,21 +61,25 @@ def fit(
     X = open_data(source) if is_lazy(source) else in_worker_memory(open_data(source))
     grid = settings.grid(X.shape[0])
     if out is None:
-        return _fit(X, settings, grid, TemporaryStore(), progress)
-    with new_result(out, overwrite=overwrite) as store:
-        return _fit(X, settings, grid, store, progress)
+        result = _fit(X, settings, grid, TemporaryStore(), progress)
+    else:
+        with new_result(out, RESULT, overwrite=overwrite) as store:
+            result = _fit(X, settings, grid, store, progress)
+    _warn_if_not_converged(result.details["largest_residual"], settings.tol)
+    return result
 
 
 def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progress: Progress) -> Result:
     n_rows, n_features = X.shape
     plan = make_plan(n_rows, n_features, grid, settings.max_candidates)
     check_memory(plan.worker_bytes)
+    check_space(store.path, plan.disk_bytes)
     check_path_is_shared(str(store.path))
     work = _Work(store, plan, progress)
 
-    points = work.points(X, settings)
-    indices = work.graph(points, grid.ks[-1])
-    candidates = work.candidates(indices, points, grid, settings)
+    work.points(X, settings)
+    indices = work.graph(grid.ks[-1])
+    candidates = work.candidates(indices, grid, settings)
     surface, picks = work.cells(indices, candidates, grid, settings)
     choice = criterion.choose(surface, grid, settings.n_clusters)
     picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
@@ -93,11 +98,10 @@ def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progre
         choice=asdict(choice),
         n_candidates={str(k): len(found.rows) for k, found in candidates.items()},
         largest_residual=work.largest_residual,
+        most_passes=work.most_passes,
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=progress.seconds,
     )
-    work.warn_if_not_converged(settings.tol)
-    finish(store, RESULT)
     return Result(store)
 
 
@@ -106,9 +110,9 @@ class _Work:
 
     def __init__(self, store: ResultStore, plan: Plan, progress: Progress) -> None:
         self._store, self._plan, self._progress = store, plan, progress
-        self.largest_residual = 0.0
+        self.largest_residual, self.most_passes = 0.0, 0
 
-    def points(self, X: da.Array, settings: Settings) -> da.Array:
+    def points(self, X: da.Array, settings: Settings) -> None:
         """Scale and project the rows."""
         X = X.rechunk({0: self._plan.rows_per_chunk})
         with self._progress.stage("preprocess", 1) as advance:
@@ -117,37 +121,29 @@ class _Work:
             )
             _keep_transform(self._store, transform)
             advance()
-        (points,) = self._write("points", {"points": apply_transform(X, transform)})
-        return points
+        self._write("points", {"points": apply_transform(X, transform)})
 
-    def graph(self, points: da.Array, n_neighbors: int) -> da.Array:
+    def graph(self, n_neighbors: int) -> da.Array:
         """Find the neighbours, once for every k."""
-        graph = exact_graph(points, n_neighbors)
-        indices, _ = self._write("neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances})
-        return indices
+        graph = exact_graph(self._store.array("points"), n_neighbors)
+        self._write("neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances})
+        return self._store.open("graph/indices")
 
-    def candidates(self, indices: da.Array, points: da.Array, grid: Grid, settings: Settings) -> dict[int, Candidates]:
-        """Find the points that may represent clusters, for every k."""
-        limit = settings.max_candidates
+    def candidates(self, indices: da.Array, grid: Grid, settings: Settings) -> dict[int, Candidates]:
+        """Find the points that may represent clusters, one k after the other: each needs its whole graph."""
+        points, limit = self._store.array("points"), settings.max_candidates
+        found: dict[int, Candidates] = {}
         with self._progress.stage("candidates", len(grid.ks)) as advance:
-            tasks = [dask.delayed(selection.local_maxima)(neighbors_at(indices, k)) for k in grid.ks]
-            found = run(tasks, advance)
-            many = [at for at, candidates in enumerate(found) if len(candidates.rows) > limit]
-            capped = run(
-                [
-                    dask.delayed(selection.most_prominent)(found[at], points[found[at].rows].rechunk(-1), limit)
-                    for at in many
-                ]
-            )
-        for at, candidates in zip(many, capped, strict=True):
-            found[at] = candidates
-        most = max(len(candidates.rows) for candidates in found)
+            for k in grid.ks:
+                task = dask.delayed(selection.find_candidates)(neighbors_at(indices, k), points, limit)
+                (found[k],) = run([task], advance)
+        most = max(len(candidates.rows) for candidates in found.values())
         if settings.n_clusters is not None and settings.n_clusters > most:
             raise InvalidSettingError(
                 f"n_clusters must be at most the number of candidates ({most}). Got {settings.n_clusters}. "
                 "Use fewer clusters, a smaller n_neighbors (more local maxima), or a larger max_candidates."
             )
-        return dict(zip(grid.ks, found, strict=True))
+        return found
 
     def cells(
         self, indices: da.Array, candidates: dict[int, Candidates], grid: Grid, settings: Settings
@@ -181,38 +177,28 @@ class _Work:
         """Store memberships, labels and confidence."""
         self._write("memberships", vars(clustering(picked_columns, n_clusters)))
 
-    def warn_if_not_converged(self, tol: float) -> None:
-        """Tell the caller when a column was not solved to the tolerance."""
-        if not self.largest_residual <= tol:
-            warnings.warn(
-                f"Every column must be solved to a residual of {tol:.1e}. Got {self.largest_residual:.1e}: memberships "
-                "may be off by as much. Use a larger tol or lam.",
-                NotConvergedWarning,
-                stacklevel=4,
-            )
-
     def _solve(
         self, neighbors: Any, rows: IntArray, lams: tuple[float, ...], settings: Settings, target: Any, advance: Any
     ) -> None:
-        """Solve columns block by block into `target`."""
+        """Solve columns block by block and write P, lam times the columns, into `target`."""
         width = self._plan.columns_per_block
         nodes = dask.delayed(columns.ritz_values)(neighbors, settings.random_state)
-        shipped = as_task(target)
         tasks = [
             dask.delayed(solve_and_write)(
-                neighbors, rows[start : start + width], lams, nodes, settings.tol, shipped, start
+                neighbors, rows[start : start + width], lams, nodes, settings.tol, target, start
             )
             for start in range(0, len(rows), width)
         ]
-        self.largest_residual = max(self.largest_residual, *run(tasks, advance))
+        residuals, passes = zip(*run(tasks, advance), strict=True)
+        self.largest_residual = float(np.max([self.largest_residual, *residuals]))  # a NaN stays one
+        self.most_passes = max(self.most_passes, *passes)
 
-    def _write(self, stage: str, arrays: dict[str, da.Array]) -> list[da.Array]:
-        """Compute arrays with one row per data row into the store, and open them again."""
+    def _write(self, stage: str, arrays: dict[str, da.Array]) -> None:
+        """Compute arrays with one row per data row into the store."""
         rows = self._plan.rows_per_chunk
         tasks = [task for name, values in arrays.items() for task in self._store.fill(name, values, rows)]
         with self._progress.stage(stage, len(tasks)) as advance:
             run(tasks, advance)
-        return [self._store.open(name) for name in arrays]
 
 
 def solve_and_write(
@@ -223,32 +209,49 @@ def solve_and_write(
     tol: float,
     target: ArrayLike,
     start: int,
-) -> float:
-    """Solve one block of columns into `target` from column `start` on, and return the largest residual.
+) -> tuple[float, int]:
+    """Solve one block and write P = lam x to `target` from column `start` on; return its largest residual and passes.
 
-    A target (row, column) of a single lam takes P = lam x; one (lam, row, column) takes the columns x themselves.
+    The target is (lam, row, column), or (row, column) for a single lam.
     """
     block = columns.column_block(neighbors, rows, np.array(lams), nodes, tol)
+    P = np.multiply(block.values, np.array(lams)[:, None, None], out=block.values)
     region = (slice(None), slice(start, start + len(rows)))
     if target.ndim == 2:
-        write_block(lams[0] * block.values[0], target, region)
+        write_block(P[0], target, region)
     else:
-        write_block(block.values, target, (slice(None), *region))
-    return float(block.residuals.max())
+        write_block(P, target, (slice(None), *region))
+    return float(block.residuals.max()), block.n_passes
 
 
 def _cell_tasks(scratch: ArrayLike, n_neighbors: int, grid: Grid) -> list[Any]:
     """One task for every lam of a k: (criterion of every K, picked positions). Rows are reduced chunk by chunk."""
     n_rows, step = scratch.shape[1], scratch.chunks[1]
     parts = [slice(start, start + step) for start in range(0, n_rows, step)]
-    tasks, scratch = [], as_task(scratch)
+    tasks = []
     for at, lam in enumerate(grid.lams):
         grams = [dask.delayed(selection.gram_block)(scratch, at, rows) for rows in parts]
-        picks = dask.delayed(selection.greedy_picks)(grams, grid.max_clusters)
-        largest = [dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks, lam) for rows in parts]
+        while len(grams) > 1:
+            grams = [
+                dask.delayed(selection.sum_grams)(grams[i : i + SUMMED_AT_ONCE])
+                for i in range(0, len(grams), SUMMED_AT_ONCE)
+            ]
+        picks = dask.delayed(selection.greedy_picks)(grams[0], grid.max_clusters)
+        largest = [dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks) for rows in parts]
         values = dask.delayed(criterion.cell_criterion)(largest, n_rows, n_neighbors, lam, grid.max_clusters)
         tasks.append(dask.delayed((values, picks)))
     return tasks
+
+
+def _warn_if_not_converged(largest_residual: float, tol: float) -> None:
+    """Tell the caller when a column was not solved to the tolerance."""
+    if not largest_residual <= tol:
+        warnings.warn(
+            f"Every column must be solved to a residual of {tol:.1e}. Got {largest_residual:.1e}: memberships may be "
+            "off by as much. Use a larger tol or lam.",
+            NotConvergedWarning,
+            stacklevel=3,
+        )
 
 
 def _keep_transform(store: ResultStore, transform: Transform) -> None:
@@ -256,4 +259,5 @@ def _keep_transform(store: ResultStore, transform: Transform) -> None:
         values = getattr(transform, name)
         if values is not None:
             store.put(f"transform/{name}", values)
-    store.describe(transform={"n_features": transform.n_features, "normalize": transform.normalize})
+    plain = ("n_features", "normalize", "magnitude")
+    store.describe(transform={name: getattr(transform, name) for name in plain})

@@ -1,7 +1,7 @@
 """Sizes of everything before anything runs: integers in, a frozen Plan out.
 
 Sizes follow from the data and the grid alone, never from the workers, because the order of additions follows from
-them: the same data give the same bits on any cluster.
+them: the same data give the same clusters on any cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
 PAIR_BYTES = 32 * 2**20  # of the distance bounds of one slice of queries against one chunk
+SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
+KRYLOV_VECTORS = 100  # of the fallback, between restarts
+SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
 DEFERRED_PASSES = 4  # smoothed blocks that are kept and added to the solution together
 
 
@@ -34,9 +37,9 @@ class Plan:
     bytes_per_task
         The largest task of each stage.
     bytes_per_process
-        What the threads of a worker process share: the graph for one k.
-    scratch_bytes
-        Disk that the columns of one k take for a while.
+        What the threads of a worker process share: the graph for one k, and once more while it is put together.
+    disk_bytes
+        Room that the result takes uncompressed, with the columns of one k that are there for a while.
     n_tasks
         Tasks of the whole fit.
     """
@@ -46,7 +49,7 @@ class Plan:
     rows_per_column_chunk: int
     bytes_per_task: dict[str, int]
     bytes_per_process: int
-    scratch_bytes: int
+    disk_bytes: int
     n_tasks: int
 
     def worker_bytes(self, n_threads: int) -> int:
@@ -78,12 +81,13 @@ def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> 
         rows_per_column_chunk=column_rows,
         bytes_per_task={
             "points": 3 * FLOAT * rows * n_features,
-            "neighbors": 2 * FLOAT * rows * (n_features + k_max) + PAIR_BYTES,
-            "columns": columns * per_column,
-            "cells": 2 * FLOAT * column_rows * n_candidates,
+            "neighbors": FLOAT * rows * (3 * n_features + 4 * k_max) + PAIR_BYTES,
+            "spectrum": FLOAT * n_rows * (SPECTRUM_STEPS + 4),
+            "columns": columns * per_column + FLOAT * n_rows * (KRYLOV_VECTORS + 4),
+            "cells": FLOAT * n_candidates * (2 * column_rows + (SUMMED_AT_ONCE + 2) * n_candidates),
         },
-        bytes_per_process=2 * FLOAT * n_rows * k_max,
-        scratch_bytes=FLOAT * n_lams * n_rows * n_candidates,
+        bytes_per_process=FLOAT * n_rows * k_max,
+        disk_bytes=FLOAT * n_rows * (n_lams * n_candidates + n_features + 2 * k_max + 2 * grid.max_clusters),
         n_tasks=chunks * (chunks + 6) + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
     )
 

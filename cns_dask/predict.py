@@ -3,7 +3,8 @@
 f(x) = (1-lam) * mean of F over the k nearest training points of x + lam/K
 
 F is affine in P, so this is the F of P(x) = (1-lam) * mean of P over these points. A point that coincides with a
-training row takes that row's P: the same number for every row but the representatives, which keep their own.
+training row (the first of equal ones) takes that row's P: up to the solver's tolerance the same number, unless that row
+is a representative, which keeps its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory, run
-from cns_dask.store import PREDICTION, as_task, finish, new_result
+from cns_dask.store import PREDICTION, new_result
 from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
 
 
@@ -40,8 +41,8 @@ def predict(result: Result, new: Any) -> Clustering:
     choice = result.choice
     X = open_data(new, min_rows=1)
     queries = apply_transform(X if is_lazy(new) else in_worker_memory(X), result.transform)
-    found = exact_search(queries, result.points, choice.n_neighbors)
-    columns = as_task(result.columns)
+    found = exact_search(queries, result.stored("points"), choice.n_neighbors)
+    columns = result.stored("columns")
     P = [
         dask.delayed(visits_block)(indices, distances, columns, choice.n_clusters, choice.lam)
         for indices, distances in zip(
@@ -57,15 +58,14 @@ def predict_to(
 ) -> None:
     """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`."""
     X = open_data(new, min_rows=1)
-    rows = rows_per_chunk(*X.shape)
+    rows = rows_per_chunk(X.shape[0], max(X.shape[1], result.choice.n_neighbors, result.choice.n_clusters))
     found = vars(predict(result, X.rechunk({0: rows})))
-    with new_result(out, overwrite=overwrite) as store:
+    with new_result(out, PREDICTION, overwrite=overwrite) as store:
         check_path_is_shared(str(store.path))
         tasks = [task for name, values in found.items() for task in store.fill(name, values, rows)]
         with (progress or Progress()).stage("predict", len(tasks)) as advance:
             run(tasks, advance)
         store.describe(model=result.path, choice=asdict(result.choice))
-        finish(store, PREDICTION)
 
 
 def visits_block(
@@ -73,6 +73,9 @@ def visits_block(
 ) -> FloatArray:
     """P of some new rows (m, K) from their nearest training rows (m, k); only the needed rows of `columns` are read."""
     needed, position = np.unique(indices, return_inverse=True)
-    P = np.asarray(columns.oindex[needed, slice(0, n_clusters)])[position.reshape(indices.shape)]
-    known = distances[:, 0] == 0
-    return np.where(known[:, None], P[:, 0], (1 - lam) * P.mean(axis=1))
+    P, position = np.asarray(columns[needed, :n_clusters]), position.reshape(indices.shape)
+    mean = np.zeros((len(indices), n_clusters))
+    for column in position.T:  # neighbour by neighbour: (m, k, K) never exists at once
+        mean += P[column] / indices.shape[1]
+    known = distances[:, :1] == 0
+    return np.where(known, P[position[:, 0]], (1 - lam) * mean)

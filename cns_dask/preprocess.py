@@ -5,6 +5,7 @@ The only door to dask-ml, which fits. Its `fit` computes by itself, so this is t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -15,6 +16,7 @@ from cns_dask.errors import InvalidDataError
 from cns_dask.kernels import project_block
 from cns_dask.types import FloatArray, Transform
 
+SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -42,7 +44,10 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
         scale=np.asarray(scaler.scale_) if scale else np.ones(kept.size),
         components=None,
         normalize=metric == "cosine",
+        magnitude=0.0,
     )
+    magnitude = np.maximum(np.abs(lowest), np.abs(highest))[kept] / transform.scale
+    transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
     if max_components is None or kept.size <= max_components:
         return transform
     return _with_components(X, transform, max_components)
@@ -60,7 +65,8 @@ def transform_block(block: FloatArray, transform: Transform, block_info: Any = N
     """Transform the rows of one block; each row's result depends on that row alone."""
     first_row = block_info[0]["array-location"][0][0] if block_info else 0
     if not np.isfinite(block).all():
-        _raise_not_finite(first_row + np.flatnonzero(~np.isfinite(block).all(axis=1)))
+        bad = first_row + np.flatnonzero(~np.isfinite(block).all(axis=1))
+        _raise_not_finite(bad, len(bad))
     rows = (block[:, transform.kept] - transform.center) / transform.scale
     if transform.components is not None:
         projected = np.zeros((rows.shape[0], transform.components.shape[1]))
@@ -72,8 +78,7 @@ def transform_block(block: FloatArray, transform: Transform, block_info: Any = N
 def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> FloatArray:
     """Divide every row by its norm: Euclidean neighbours of the result are cosine neighbours."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    rounding = 8 * EPSILON * float(np.linalg.norm(transform.center / transform.scale))
-    without = np.flatnonzero(norms[:, 0] <= rounding)
+    without = np.flatnonzero(norms[:, 0] <= 8 * EPSILON * transform.magnitude)  # nothing but rounding of the centring
     if without.size:
         raise InvalidDataError(
             f"Every row must have a direction for the cosine metric. "
@@ -84,8 +89,6 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
 
 def _with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
     """Add the first principal axes of the scaled rows."""
-    from dataclasses import replace
-
     from dask_ml.decomposition import PCA
 
     scaled = apply_transform(X, replace(transform, normalize=False))
@@ -94,15 +97,17 @@ def _with_components(X: da.Array, transform: Transform, n_components: int) -> Tr
 
 
 def _refuse_not_finite(X: da.Array) -> None:
-    _raise_not_finite(da.flatnonzero(~da.isfinite(X).all(axis=1)).compute())
+    bad = ~da.isfinite(X).all(axis=1)
+    count, rows = dask.compute(bad.sum(), da.flatnonzero(bad)[: SHOWN_ROWS + 1])
+    _raise_not_finite(rows, int(count))
 
 
-def _raise_not_finite(rows: Any) -> None:
+def _raise_not_finite(rows: Any, count: int) -> None:
     raise InvalidDataError(
-        f"All values must be finite. Got NaN or infinity in {len(rows)} row(s): {_first(rows)}. Remove or fill them."
+        f"All values must be finite. Got NaN or infinity in {count} row(s): {_first(rows)}. Remove or fill them."
     )
 
 
-def _first(rows: Any, limit: int = 5) -> str:
-    shown = ", ".join(str(row) for row in rows[:limit])
-    return f"{shown}, ..." if len(rows) > limit else shown
+def _first(rows: Any) -> str:
+    shown = ", ".join(str(row) for row in rows[:SHOWN_ROWS])
+    return f"{shown}, ..." if len(rows) > SHOWN_ROWS else shown

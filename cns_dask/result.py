@@ -12,7 +12,7 @@ from cns_dask.criterion import best_by_n_clusters
 from cns_dask.errors import InvalidSettingError
 from cns_dask.memberships import clustering
 from cns_dask.settings import Settings
-from cns_dask.store import ResultStore, open_store
+from cns_dask.store import ResultStore, TemporaryStore, open_store
 from cns_dask.types import Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Transform
 
 
@@ -46,7 +46,12 @@ class Result:
     @property
     def n_rows(self) -> int:
         """Number of rows that were clustered."""
-        return int(self._store.array("points").shape[0])
+        return int(self.stored("points").shape[0])
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the result goes with the last reference to it, because no place to keep it was given."""
+        return isinstance(self._store, TemporaryStore)
 
     @property
     def labels(self) -> da.Array:
@@ -109,10 +114,9 @@ class Result:
         """The rows as the neighbours saw them: scaled, projected, normalised (n, components)."""
         return self._store.open("points")
 
-    @property
-    def columns(self) -> Any:
-        """P up to the largest K (n, picks), as an array that workers open by themselves."""
-        return self._store.array("columns")
+    def stored(self, name: str) -> Any:
+        """An array of the store, opened: small to ship, and sliced by the tasks that need some of it."""
+        return self._store.array(name)
 
     @property
     def transform(self) -> Transform:
@@ -128,7 +132,7 @@ class Result:
 
     def at(self, n_clusters: int) -> Clustering:
         """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
-        available = self.columns.shape[1]
+        available = self.stored("columns").shape[1]
         if not 1 <= n_clusters <= available:
             raise InvalidSettingError(f"n_clusters must be from 1 to {available}. Got {n_clusters}.")
         return clustering(self._store.open("columns"), n_clusters)

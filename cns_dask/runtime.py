@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 from dask.callbacks import Callback
 
-from cns_dask.errors import NotEnoughMemoryError, SchedulerError
+from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
 
 CONNECT_SECONDS = 10
 LINE_SECONDS = 30  # between lines about a long stage
@@ -151,6 +151,8 @@ def in_worker_memory(X: da.Array) -> da.Array:
 @contextmanager
 def connection(scheduler: str | None = None, scheduler_file: str | None = None, workers: int = 0) -> Iterator[None]:
     """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads."""
+    if sum(map(bool, (scheduler, scheduler_file, workers))) > 1:
+        raise InvalidSettingError("Only one of scheduler, scheduler file and workers must be given. Got several.")
     if scheduler is None and scheduler_file is None and workers == 0:
         yield
     elif workers:
@@ -196,8 +198,11 @@ def _workers(client: Any) -> Iterator[tuple[str, int, int]]:
 
 def _this_process() -> Iterator[tuple[str, int, int]]:
     import psutil
+    from distributed.system import MEMORY_LIMIT  # knows the limits of containers
 
-    yield "this machine", dask.system.CPU_COUNT, psutil.virtual_memory().available
+    serial = dask.base.get_scheduler() is dask.local.get_sync
+    threads = 1 if serial else dask.config.get("num_workers", None) or dask.system.CPU_COUNT
+    yield "this machine", threads, min(MEMORY_LIMIT, psutil.virtual_memory().available)
 
 
 @contextmanager

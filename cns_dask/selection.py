@@ -30,12 +30,20 @@ def local_maxima(neighbors: IntArray) -> Candidates:
     return Candidates(rows, degrees[rows])
 
 
+def find_candidates(neighbors: IntArray, points: ArrayLike, limit: int) -> Candidates:
+    """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these."""
+    found = local_maxima(neighbors)
+    if len(found.rows) <= limit:
+        return found
+    return most_prominent(found, np.asarray(points[found.rows, :]), limit)
+
+
 def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Candidates:
     """The `limit` candidates with the largest in-degree times distance to the nearest other candidate.
 
     Largest first, ties in row order. `points` are the candidates' rows as the neighbours saw them (c, d).
     """
-    squared, _ = search_block(None, points, 0, points, 0, 1)
+    squared, _ = search_block(None, points, 0, points, slice(None), 0, 1)
     order = np.argsort(-candidates.degrees * np.sqrt(squared[:, 0]), kind="stable")[:limit]
     return Candidates(candidates.rows[order], candidates.degrees[order])
 
@@ -43,20 +51,26 @@ def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Ca
 def gram_block(columns: ArrayLike, at: int, rows: slice) -> tuple[FloatArray, FloatArray]:
     """Sums s_j (c,) and inner products c_jl (c, c) of the candidate columns of one lam over some rows.
 
-    `columns` (lam, row, candidate) may be anything that is sliced like an array.
+    `columns` (lam, row, candidate) may be anything that is sliced like an array. A common factor, as lam, is no matter:
+    the picks compare s_j, and c_jl / s_j^2.
     """
     block = np.asarray(columns[at, rows])
     return block.sum(axis=0), block.T @ block
 
 
-def greedy_picks(grams: list[tuple[FloatArray, FloatArray]], limit: int) -> IntArray:
+def sum_grams(grams: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """Sums and inner products over the rows of several blocks, added in order."""
+    return sum(s for s, _ in grams), sum(c for _, c in grams)  # type: ignore[return-value]
+
+
+def greedy_picks(gram: tuple[FloatArray, FloatArray], limit: int) -> IntArray:
     """Positions of the picked candidates, in order; the picks for K clusters are the first K.
 
     First the largest s_j; then always the candidate that overlaps least with those chosen, by the smallest
-    max over chosen l of c_jl / s_j^2. Ties go to the lowest position. `grams` are those of all row blocks.
+    max over chosen l of c_jl / s_j^2. Ties go to the lowest position. `gram` is that of all rows.
     """
-    sums = np.sum([s for s, _ in grams], axis=0)
-    overlaps = np.sum([c for _, c in grams], axis=0) / sums[:, None] ** 2
+    sums = gram[0]
+    overlaps = gram[1] / sums[:, None] ** 2
     picks = [first_best(sums)]
     worst = np.full(len(sums), -np.inf)
     while len(picks) < min(limit, len(sums)):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dask
 import dask.array as da
@@ -26,7 +26,7 @@ from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError
 from cns_dask.types import ArrayLike
 
 FORMAT_VERSION = 1
-RESULT, PREDICTION = "cns_dask result", "cns_dask prediction"  # what a finished group says that it is
+RESULT, PREDICTION = "result of cns_dask", "prediction of cns_dask"  # what a finished group says that it is
 
 
 @dataclass(frozen=True)
@@ -61,38 +61,58 @@ LAYOUT: dict[str, ArraySpec] = {
 }
 
 
+class StoredArray:
+    """An opened array on disk: small to ship inside a task, read and written by slices where it arrives.
+
+    A bare Zarr array is a dataclass, into which Dask would look for collections once for every task; as a task of its
+    own it would bind all that use it to the worker that holds it.
+    """
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self._array = array
+        self.shape, self.ndim, self.chunks = array.shape, array.ndim, array.chunks
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._array[selection]
+
+    def __setitem__(self, selection: Any, values: Any) -> None:
+        self._array[selection] = values
+
+
 class ResultStore:
     """A result group on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @property
-    def _group(self) -> zarr.Group:
-        return zarr.open_group(str(self.path), mode="r+", use_consolidated=False)
+    def _group(self, mode: Literal["r", "r+"] = "r") -> zarr.Group:
+        return zarr.open_group(str(self.path), mode=mode, use_consolidated=False)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """What is known about the result besides its arrays."""
-        return self._group.attrs.asdict()
+        return self._group().attrs.asdict()
 
     def describe(self, **attributes: Any) -> None:
         """Add attributes: plain values only."""
-        self._group.attrs.update(attributes)
+        self._group("r+").attrs.update(attributes)
 
-    def create(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> zarr.Array[Any]:
+    def create(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> StoredArray:
         """Create an array of the layout, to be filled by `write_tasks`."""
         spec = LAYOUT[name]
         folder, _, leaf = name.rpartition("/")
-        group = self._group.require_group(folder) if folder else self._group
-        return group.create_array(
+        group = self._group("r+")
+        group = group.require_group(folder) if folder else group
+        array = group.create_array(
             leaf,
             shape=shape,
             dtype=spec.dtype,
-            chunks=tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True)),
+            chunks=_clamped(chunks, shape),
             dimension_names=spec.dims,
+            fill_value=np.nan if spec.dtype.startswith("float") else -1,  # a lost chunk must not look like a value
             attributes={"description": spec.meaning},
         )
+        return StoredArray(array)
 
     def put(self, name: str, values: ArrayLike) -> None:
         """Create a small array and write it at once."""
@@ -103,30 +123,40 @@ class ResultStore:
         """Create an array and return the tasks that write it, chunk by chunk."""
         return write_tasks(values, self.create(name, values.shape, (rows_per_chunk, *values.shape[1:])))
 
-    def scratch(self, shape: tuple[int, ...], chunks: tuple[int, ...]) -> zarr.Array[Any]:
+    def scratch(self, shape: tuple[int, ...], chunks: tuple[int, ...]) -> StoredArray:
         """Create (or replace) the array that holds columns while their cells are evaluated."""
-        return self._group.create_array(
-            "scratch", shape=shape, dtype="float64", chunks=chunks, compressors=None, overwrite=True
+        array = self._group("r+").create_array(
+            "scratch",
+            shape=shape,
+            dtype="float64",
+            chunks=_clamped(chunks, shape),
+            fill_value=np.nan,
+            compressors=None,
+            overwrite=True,
         )
+        return StoredArray(array)
 
     def drop_scratch(self) -> None:
         """Remove the scratch array."""
-        del self._group["scratch"]
+        del self._group("r+")["scratch"]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._group
+        return name in self._group()
 
-    def array(self, name: str) -> zarr.Array[Any]:
-        """Open an array; it is small to ship and reads what it is asked for."""
-        return self._group[name]  # type: ignore[return-value]
+    def array(self, name: str) -> StoredArray:
+        """Open an array for tasks that read what they need of it."""
+        return StoredArray(self._array(name))
 
     def open(self, name: str) -> da.Array:
         """Open an array lazily, chunk by chunk."""
-        return _lazy(self.array(name))
+        return _lazy(self._array(name))
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """Read a small array."""
-        return np.asarray(self.array(name)[...])
+        return np.asarray(self._array(name)[...])
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        return self._group()[name]  # type: ignore[return-value]
 
 
 class TemporaryStore(ResultStore):
@@ -151,42 +181,64 @@ class TemporaryStore(ResultStore):
 
 
 @contextmanager
-def new_result(out: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[ResultStore]:
+def new_result(out: str | os.PathLike[str], kind: str, *, overwrite: bool = False) -> Iterator[ResultStore]:
     """Fill a new result beside `out` and move it there only when the block ends well: never half a result.
 
-    An existing output is replaced at that moment, and only with `overwrite`.
+    `kind` says what it is. An existing output of the same kind is replaced at that moment, and only with `overwrite`.
     """
-    target = check_output(out, overwrite=overwrite)
+    target = check_output(out, kind, overwrite=overwrite)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     try:
         staging.chmod(0o777 & ~_umask())
         store = ResultStore(staging / "result.zarr")
         _create_group(store.path)
         yield store
-        replaced = staging / "replaced"
-        if target.exists():
-            target.rename(replaced)
-        store.path.rename(target)
+        check_output(out, kind, overwrite=overwrite)  # something may have appeared there meanwhile
+        store.describe(format=kind, format_version=FORMAT_VERSION)  # the mark that it is complete
+        _move(store.path, target, aside=staging / "replaced")
         store.path = target
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def check_output(out: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Return `out` as a path that can be written, or say why not."""
+def _move(new: Path, target: Path, aside: Path) -> None:
+    """Put `new` in the place of `target`; if that fails, the old one comes back."""
+    existed = target.exists()
+    if existed:
+        target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        if existed:
+            aside.rename(target)
+        raise
+
+
+def check_output(out: str | os.PathLike[str], kind: str, *, overwrite: bool = False) -> Path:
+    """Return `out` as a path where a group of this kind can be written, or say why not."""
     if "://" in str(out):
         raise OutputError(f"The output must be a path on a local or shared disk. Got {out}.")
     target = Path(out).expanduser().absolute()
     if target.exists():
         if not overwrite:
             raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
-        if kind_of(target) is None:
-            raise OutputError(f"Only a result of cns_dask is overwritten. Got {out}, which is something else.")
+        if kind_of(target) != kind:
+            raise OutputError(f"Only a {kind} is overwritten by one. Got {out}, which is something else.")
     if not target.parent.is_dir():
         raise OutputError(f"The folder of the output must exist. Got {target.parent}. Create it first.")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise OutputError(f"The folder of the output must be writable. Got {target.parent}.")
     return target
+
+
+def check_space(path: Path, needed: int) -> None:
+    """Refuse to start when the disk has less room than the plan needs."""
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise OutputError(
+            f"The disk of {path} must have at least {needed / 2**20:.0f} MiB free. Got {free / 2**20:.0f} MiB. "
+            "Use another output, or a smaller max_candidates."
+        )
 
 
 def kind_of(path: Path) -> str | None:
@@ -214,11 +266,6 @@ def open_store(path: str | os.PathLike[str]) -> ResultStore:
     return store
 
 
-def finish(store: ResultStore, kind: str) -> None:
-    """Mark a group as complete; nothing opens it before."""
-    store.describe(format=kind, format_version=FORMAT_VERSION)
-
-
 def open_array(location: str) -> da.Array:
     """Open any Zarr array (path or URL) lazily, by whole shards where it has them."""
     try:
@@ -231,7 +278,7 @@ def open_array(location: str) -> da.Array:
     return _lazy(array)
 
 
-def write_tasks(values: da.Array, target: zarr.Array[Any]) -> list[Delayed]:
+def write_tasks(values: da.Array, target: StoredArray) -> list[Delayed]:
     """One task for every chunk of `values`; each writes whole chunks of `target`.
 
     Two tasks that share a chunk would corrupt it silently, so misaligned chunks are refused.
@@ -241,25 +288,24 @@ def write_tasks(values: da.Array, target: zarr.Array[Any]) -> list[Delayed]:
     for sizes, chunk in zip(values.chunks, target.chunks, strict=True):
         if any(size % chunk for size in sizes[:-1]):
             raise ValueError(f"Chunks must be multiples of {chunk} to be written whole. Got {sizes}.")
-    blocks, shipped = values.to_delayed().ravel(), as_task(target)
+    blocks = values.to_delayed().ravel()
     return [
-        dask.delayed(write_block)(block, shipped, region)
+        dask.delayed(write_block)(block, target, region)
         for block, region in zip(blocks, da.core.slices_from_chunks(values.chunks), strict=True)
     ]
 
 
-def as_task(array: zarr.Array[Any]) -> Delayed:
-    """An opened array as a task of its own: Dask would look for collections inside it for every task that uses it."""
-    return dask.delayed(array, traverse=False)
-
-
-def write_block(values: np.ndarray[Any, Any], target: zarr.Array[Any], region: Sequence[slice]) -> None:
+def write_block(values: np.ndarray[Any, Any], target: StoredArray, region: Sequence[slice]) -> None:
     """Write one block into its region."""
     target[tuple(region)] = values
 
 
 def _lazy(array: zarr.Array[Any]) -> da.Array:
     return da.from_zarr(array, chunks=array.shards or array.chunks)
+
+
+def _clamped(chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True))
 
 
 def _create_group(path: Path) -> None:

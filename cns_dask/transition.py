@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dask
 import dask.array as da
 import numpy as np
 
@@ -24,13 +23,13 @@ def neighbors_at(indices: da.Array, n_neighbors: int) -> Any:
 
     A worker process holds it once, and its threads share it.
     """
-    whole = indices[:, :n_neighbors].rechunk(-1).to_delayed()[0, 0]
-    return dask.delayed(compact_neighbors)(whole)
+    parts = indices[:, :n_neighbors].map_blocks(compact_neighbors, indices.shape[0], dtype=np.int32)
+    return parts.rechunk(-1).to_delayed()[0, 0]
 
 
-def compact_neighbors(neighbors: IntArray) -> IntArray:
-    """Row numbers in the smallest integer type that holds them."""
-    small = np.int32 if len(neighbors) <= np.iinfo(np.int32).max else np.int64
+def compact_neighbors(neighbors: IntArray, n_rows: int) -> IntArray:
+    """Numbers of `n_rows` rows in the smallest integer type that holds them."""
+    small = np.int32 if n_rows <= np.iinfo(np.int32).max else np.int64
     return np.ascontiguousarray(neighbors, dtype=small)
 
 

@@ -49,6 +49,9 @@ class Transform:
         Principal axes as columns (kept, components), or None without projection.
     normalize
         Whether rows are divided by their norm (cosine distance).
+    magnitude
+        Norm that a row of the largest scaled values would have: rounding errors of the centring are a few units in its
+        last place.
     """
 
     n_features: int
@@ -57,6 +60,7 @@ class Transform:
     scale: FloatArray
     components: FloatArray | None
     normalize: bool
+    magnitude: float
 
 
 @dataclass(frozen=True)

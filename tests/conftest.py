@@ -17,11 +17,25 @@ ROOT = Path(__file__).parents[1]
 
 def _shared(kind: str) -> Path:
     """The folder of reference material of one kind: in CNS_DASK_DATA, else in ../shared; skips when absent."""
-    roots = [Path(os.environ["CNS_DASK_DATA"])] if "CNS_DASK_DATA" in os.environ else [ROOT.parent / "shared"]
-    for folder in (path for root in roots for path in (root / kind, root)):
+    root = Path(os.environ.get("CNS_DASK_DATA", ROOT.parent / "shared"))
+    folders = [root / kind] if kind == "goldens" else [root / kind, root]
+    for folder in folders:
         if any(folder.glob("*.npz")):
             return folder
     pytest.skip(f"no {kind}: set CNS_DASK_DATA to a folder with {kind}/*.npz")
+
+
+@pytest.fixture
+def small_chunks(monkeypatch) -> None:
+    """Fit little data as if they were much: several chunks of everything."""
+    from dataclasses import replace
+
+    from cns_dask.plan import make_plan
+
+    def smaller(*arguments):
+        return replace(make_plan(*arguments), rows_per_chunk=77, columns_per_block=5, rows_per_column_chunk=50)
+
+    monkeypatch.setattr("cns_dask.pipeline.make_plan", smaller)
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
 
 
 def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
-    monkeypatch.setattr(columns, "KRYLOV_RESTART", 2)
+    monkeypatch.setattr(columns, "KRYLOV_VECTORS", 2)
     monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
     neighbors = graph(300)
     block = column_block(neighbors, np.array([3]), np.array([0.01]), np.array([0.0 + 0j]), 1e-10)

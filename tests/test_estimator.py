@@ -79,6 +79,19 @@ def test_lazy_input_gives_lazy_results(blobs, tmp_path, form):
         np.testing.assert_array_equal(lazy.compute(), expected)
 
 
+def test_lazy_predictions_of_a_model_in_memory_survive_it(blobs):
+    model = CNS().fit(blobs)
+    labels, predicted = model.labels_, model.predict(da.from_array(blobs, chunks=(100, 5)))
+    del model
+    np.testing.assert_array_equal(predicted.compute(), labels)
+
+
+def test_duplicate_rows_keep_their_labels():
+    X = np.random.default_rng(0).integers(0, 3, (300, 3)).astype(float)
+    model = CNS().fit(X)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 def test_a_fitted_model_pickles_with_its_temporary_result(blobs):
     model = CNS().fit(blobs)
     data = pickle.dumps(model)

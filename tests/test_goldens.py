@@ -5,7 +5,7 @@ import oracle
 import pytest
 
 from cns_dask.pipeline import fit
-from cns_dask.selection import local_maxima, most_prominent
+from cns_dask.selection import find_candidates
 from cns_dask.settings import Settings
 
 NAMES = [
@@ -51,11 +51,8 @@ def test_golden(goldens, name, tol, atol):
 
 
 def candidates(result, k):
-    found = local_maxima(result.graph.indices[:, :k].compute())
-    limit = result.settings.max_candidates
-    if len(found.rows) > limit:
-        found = most_prominent(found, result.points.compute()[found.rows], limit)
-    return found.rows
+    neighbors = result.graph.indices[:, :k].compute()
+    return find_candidates(neighbors, result.points.compute(), result.settings.max_candidates).rows
 
 
 def assert_same_up_to_ties(ours, theirs, result, k, lam):

@@ -23,6 +23,8 @@ def test_confidence_is_one_with_one_cluster_in_reach_and_zero_with_none_or_all_a
     found = clustering_block(np.array([[0.01, 0, 0], [0, 0, 0], [0.1, 0.1, 0.1], [0.2, 0.1, 0.1]]))
     np.testing.assert_allclose(found.confidence, [1, 0, 0, 0.25], atol=1e-12)
     assert found.labels.tolist() == [0, 0, 0, 0]
+    noise = clustering_block(np.array([[3e-10, -2.9e-10, 3e-10]]))  # solved columns may be negative by their residual
+    np.testing.assert_allclose(noise.confidence, [0.25])
     assert clustering_block(np.zeros((2, 1))).confidence.tolist() == [1, 1]
 
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from cns_dask import columns
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.pipeline import fit
-from cns_dask.runtime import Progress
+from cns_dask.runtime import Progress, run
 from cns_dask.settings import Settings
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
@@ -69,33 +69,56 @@ def same(result, reference):
     np.testing.assert_array_equal(result.representatives, reference.representatives)
 
 
+@pytest.fixture
+def many_chunks(small_chunks, blobs):
+    result = fit(blobs, Settings())
+    assert result.points.numblocks[0] == 8
+    return result
+
+
+def test_small_and_large_chunks_give_the_same_result(many_chunks, reference):
+    """Other blocks of columns stop after another number of passes: equal up to the tolerance."""
+    np.testing.assert_array_equal(many_chunks.graph.indices.compute(), reference.graph.indices.compute())
+    np.testing.assert_array_equal(many_chunks.graph.distances.compute(), reference.graph.distances.compute())
+    np.testing.assert_array_equal(many_chunks.labels.compute(), reference.labels.compute())
+    np.testing.assert_array_equal(many_chunks.picks, reference.picks)
+    np.testing.assert_allclose(many_chunks.memberships.compute(), reference.memberships.compute(), atol=1e-8)
+    np.testing.assert_allclose(many_chunks.criterion, reference.criterion, atol=1e-7)
+
+
 @pytest.mark.parametrize("chunks", [(600, 5), (599, 5), (100, 1), (37, 2), ((1, 299, 300), (5,))])
-def test_chunking_does_not_change_the_result(blobs, reference, chunks):
-    same(fit(da.from_array(blobs, chunks=chunks), Settings()), reference)
+def test_chunking_of_the_input_does_not_change_the_result(blobs, many_chunks, chunks):
+    same(fit(da.from_array(blobs, chunks=chunks), Settings()), many_chunks)
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_local_schedulers_give_the_same_result(blobs, reference, scheduler):
+def test_local_schedulers_give_the_same_result(blobs, many_chunks, scheduler):
     with dask.config.set(scheduler=scheduler):
-        same(fit(blobs, Settings()), reference)
+        same(fit(blobs, Settings()), many_chunks)
 
 
-def test_chunking_does_not_change_the_result_when_there_are_many_chunks(monkeypatch, blobs, reference):
-    monkeypatch.setattr("cns_dask.pipeline.make_plan", smaller_plan)
-    result = fit(blobs, Settings())
-    assert result.points.numblocks[0] == 8
-    np.testing.assert_array_equal(result.graph.indices.compute(), reference.graph.indices.compute())
-    np.testing.assert_array_equal(result.labels.compute(), reference.labels.compute())
-    np.testing.assert_allclose(result.memberships.compute(), reference.memberships.compute(), atol=1e-8)
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_chunking_does_not_change_the_result_of_projected_data_with_duplicates(small_chunks, metric):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((400, 30)) + 2 * rng.standard_normal((3, 30))[rng.integers(3, size=400)]
+    X[200:260] = X[:60]
+    chosen = Settings(metric=metric, max_components=10)
+    whole = fit(X, chosen)
+    for chunks in (33, 150):
+        same(fit(da.from_array(X, chunks=(chunks, 7)), chosen), whole)
 
 
-def smaller_plan(*arguments):
-    """The plan of a much larger fit: several chunks of everything."""
-    from dataclasses import replace
+def test_rows_of_the_data_are_never_held_all_at_once(small_chunks, monkeypatch, blobs):
+    """The search reads the points that it needs: no chunk of points is a task that others wait for."""
+    from cns_dask import pipeline
 
-    from cns_dask.plan import make_plan
-
-    return replace(make_plan(*arguments), rows_per_chunk=77, columns_per_block=5, rows_per_column_chunk=250)
+    graphs = []
+    monkeypatch.setattr(pipeline, "run", lambda tasks, *a: graphs.append(tasks) or run(tasks, *a))
+    fit(blobs, Settings(n_neighbors=6, lam=0.1))
+    searches = next(tasks for tasks in graphs if any("search_block" in str(key) for key in tasks[0].__dask_graph__()))
+    keys = {str(key) for task in searches for key in task.__dask_graph__()}
+    assert sum("search_block" in key for key in keys) == 8 * 8
+    assert sum("getitem" in key for key in keys) <= 8 + 2 * 8  # the queries, and the two parts of each result
 
 
 def test_a_permutation_of_the_rows_renames_clusters_at_most(blobs, reference):
@@ -103,8 +126,11 @@ def test_a_permutation_of_the_rows_renames_clusters_at_most(blobs, reference):
     permuted = fit(blobs[order], Settings())
     old, new = reference.labels.compute()[order], permuted.labels.compute()
     assert permuted.choice.n_clusters == reference.choice.n_clusters
-    names = {(a, b) for a, b in zip(old.tolist(), new.tolist(), strict=True)}
-    assert len(names) == reference.choice.n_clusters
+    names = dict(zip(new.tolist(), old.tolist(), strict=True))
+    assert sorted(names.values()) == list(range(reference.choice.n_clusters))
+    np.testing.assert_array_equal([names[label] for label in new.tolist()], old)
+    F = permuted.memberships.compute()[:, np.argsort([names[K] for K in range(len(names))])]
+    np.testing.assert_allclose(F, reference.memberships.compute()[order], atol=1e-8)
     assert set(order[permuted.representatives]) == set(reference.representatives)
 
 
@@ -137,13 +163,25 @@ def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(bl
 
 def test_a_column_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
     monkeypatch.setattr(columns, "MAX_CYCLES", 1)
-    monkeypatch.setattr(columns, "N_NODES", 3)
     monkeypatch.setattr(columns, "ritz_values", lambda neighbors, seed: np.array([1.0, 0.5], complex))
-    monkeypatch.setattr(columns, "KRYLOV_RESTART", 3)
+    monkeypatch.setattr(columns, "KRYLOV_VECTORS", 3)
     monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
     with pytest.warns(NotConvergedWarning, match=r"residual of 1\.0e-09\. Got \d"):
         result = fit(blobs, Settings(n_neighbors=6, lam=0.05))
     assert result.details["largest_residual"] > 1e-9
+
+
+def test_a_residual_that_is_no_number_warns_too(blobs, monkeypatch):
+    block = columns.column_block
+
+    def broken(*arguments):
+        found = block(*arguments)
+        found.residuals[0, 0] = np.nan
+        return found
+
+    monkeypatch.setattr(columns, "column_block", broken)
+    with pytest.warns(NotConvergedWarning, match="Got nan"):
+        fit(blobs, Settings(n_neighbors=6, lam=0.05))
 
 
 def test_progress_counts_every_piece_of_every_stage(blobs):

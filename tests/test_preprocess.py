@@ -61,6 +61,10 @@ def test_rows_without_direction_are_named():
     X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
     with pytest.raises(InvalidDataError, match="norm 0: 2"):
         prepared(X, metric="cosine")
+    half = np.random.default_rng(5).standard_normal((50, 3))
+    symmetric = np.concatenate([half, -half, np.zeros((1, 3))])  # its computed mean is 0 only up to rounding
+    with pytest.raises(InvalidDataError, match="norm 0: 100"):
+        prepared(symmetric, metric="cosine")
 
 
 def test_another_number_of_features():

@@ -17,8 +17,6 @@ def result(blobs):
 class Balanced(HTMLParser):
     """Fails on tags that are not closed in order."""
 
-    void = ("meta", "br", "hr", "img", "path", "use", "rect", "defs")
-
     def __init__(self):
         super().__init__()
         self.open, self.seen = [], set()

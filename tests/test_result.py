@@ -53,7 +53,7 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
 def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
     result = open_result(path)
     choice = result.choice
-    for K in (1, 2, choice.n_clusters, result.columns.shape[1]):
+    for K in (1, 2, choice.n_clusters, result.stored("columns").shape[1]):
         view = result.at(n_clusters=K)
         fixed = fit(blobs, Settings(metric="cosine", n_neighbors=choice.n_neighbors, lam=choice.lam, n_clusters=K))
         np.testing.assert_array_equal(view.labels.compute(), fixed.labels.compute())
@@ -61,7 +61,7 @@ def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
         np.testing.assert_allclose(view.confidence.compute(), fixed.confidence.compute(), atol=1e-5)
     same = result.at(n_clusters=choice.n_clusters)
     np.testing.assert_array_equal(same.memberships.compute(), result.memberships.compute())
-    for K in (0, result.columns.shape[1] + 1):
+    for K in (0, result.stored("columns").shape[1] + 1):
         with pytest.raises(InvalidSettingError, match=rf"n_clusters must be from 1 to \d+\. Got {K}"):
             result.at(n_clusters=K)
 
@@ -77,6 +77,6 @@ def test_the_store_holds_data_only(path):
 
 def test_stored_columns_give_the_stored_memberships(path):
     result = open_result(path)
-    block = clustering_block(result.columns[:, : result.choice.n_clusters])
+    block = clustering_block(result.stored("columns")[:, : result.choice.n_clusters])
     np.testing.assert_array_equal(block.labels, result.labels.compute())
     assert isinstance(result, Result)

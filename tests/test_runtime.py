@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from cns_dask import runtime
-from cns_dask.errors import NotEnoughMemoryError, SchedulerError
+from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
 from cns_dask.runtime import BarProgress, LineProgress, check_memory, connection, run
 
 
@@ -54,6 +54,19 @@ def test_a_scheduler_that_does_not_answer(address, monkeypatch):
     with pytest.raises(SchedulerError, match=r"must answer at .* within 1 s"), connection(scheduler=address):
         pass
     assert runtime.active_client() is None
+
+
+def test_only_one_place_to_run_can_be_named():
+    with pytest.raises(InvalidSettingError, match="Only one of"), connection(scheduler="tcp://x:1", workers=2):
+        pass
+
+
+def test_the_memory_check_counts_the_threads_that_will_run():
+    seen = []
+    for options, expected in (({"scheduler": "synchronous"}, 1), ({"num_workers": 3}, 3)):
+        with dask.config.set(**options):
+            check_memory(lambda threads: seen.append(threads) or 0)
+        assert seen[-1] == expected
 
 
 def test_a_scheduler_file_that_does_not_exist(tmp_path, monkeypatch):

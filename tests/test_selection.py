@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cns_dask.kernels import first_best
-from cns_dask.selection import gram_block, greedy_picks, local_maxima, most_prominent
+from cns_dask.selection import find_candidates, gram_block, greedy_picks, local_maxima, sum_grams
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((300, 3))
@@ -24,7 +24,7 @@ def test_capped_candidates_come_by_prominence(cap):
     N = oracle.neighbors(D, 5)
     found = local_maxima(N)
     assert len(found.rows) > 30
-    capped = most_prominent(found, X[found.rows], cap)
+    capped = find_candidates(N, X, cap)
     np.testing.assert_array_equal(capped.rows, oracle.candidates(N, D, cap))
 
 
@@ -32,14 +32,15 @@ def test_capped_candidates_come_by_prominence(cap):
 def test_greedy_picks_equal_the_dense_version_for_any_blocks_of_rows(seed, limit, step):
     columns = np.random.default_rng(seed).random((1, 90, 12)) ** 4
     blocks = [gram_block(columns, 0, slice(start, start + step)) for start in range(0, 90, step)]
-    picks = greedy_picks(blocks, limit)
+    gram = sum_grams(blocks)
+    picks = greedy_picks(gram, limit)
     assert picks.tolist() == oracle.greedy(columns[0], limit)
-    assert picks.tolist() == greedy_picks(blocks, 15)[: len(picks)].tolist()  # nested
+    assert picks.tolist() == greedy_picks(gram, 15)[: len(picks)].tolist()  # nested
 
 
 def test_ties_go_to_the_lowest_position():
     columns = np.zeros((1, 6, 3))
     columns[0, [0, 1], 0] = columns[0, [2, 3], 1] = columns[0, [4, 5], 2] = 1.0
     columns[0, 4, 2] += 1e-13  # rounding must not decide
-    assert greedy_picks([gram_block(columns, 0, slice(None))], 3).tolist() == [0, 1, 2]
+    assert greedy_picks(gram_block(columns, 0, slice(None)), 3).tolist() == [0, 1, 2]
     assert first_best(np.array([0.0, -0.0, 0.0])) == 0

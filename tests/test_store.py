@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -11,9 +12,10 @@ from cns_dask.store import (
     LAYOUT,
     PREDICTION,
     RESULT,
+    StoredArray,
     TemporaryStore,
     check_output,
-    finish,
+    check_space,
     new_result,
     open_store,
     write_tasks,
@@ -21,15 +23,14 @@ from cns_dask.store import (
 
 
 def written(path, **options):
-    with new_result(path, **options) as store:
+    with new_result(path, RESULT, **options) as store:
         store.put("labels", np.arange(5))
-        finish(store, RESULT)
     return store
 
 
 def test_a_result_appears_whole_or_not_at_all(tmp_path):
     out = tmp_path / "r.zarr"
-    with pytest.raises(RuntimeError, match="boom"), new_result(out) as store:
+    with pytest.raises(RuntimeError, match="boom"), new_result(out, RESULT) as store:
         store.put("labels", np.arange(5))
         raise RuntimeError("boom")
     assert list(tmp_path.iterdir()) == []
@@ -44,14 +45,54 @@ def test_an_existing_result_survives_until_the_new_one_is_complete(tmp_path):
     written(out)
     with pytest.raises(OutputError, match=r"must not exist\. Got .*r\.zarr"):
         written(out)
-    with pytest.raises(RuntimeError), new_result(out, overwrite=True):
+    with pytest.raises(RuntimeError), new_result(out, RESULT, overwrite=True):
         raise RuntimeError
     np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
-    with new_result(out, overwrite=True) as store:
+    with new_result(out, RESULT, overwrite=True) as store:
         store.put("labels", np.zeros(2))
-        finish(store, RESULT)
     assert open_store(out).read("labels").tolist() == [0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_what_appears_at_the_output_during_the_work_is_kept(tmp_path):
+    out = tmp_path / "r.zarr"
+    with pytest.raises(OutputError, match="must not exist"), new_result(out, RESULT):
+        out.mkdir()
+        (out / "file").write_text("keep")
+    assert (out / "file").read_text() == "keep"
+
+
+def test_the_old_result_comes_back_when_the_new_one_cannot_be_moved(tmp_path, monkeypatch):
+    out = tmp_path / "r.zarr"
+    written(out)
+    rename = Path.rename
+
+    def fail(self, target):
+        if self.name == "result.zarr":
+            raise OSError("no space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no space left"):
+        written(out, overwrite=True)
+    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+
+
+def test_a_full_disk_is_refused_with_both_numbers(tmp_path):
+    with pytest.raises(OutputError, match=r"must have at least 953674316 MiB free\. Got \d+ MiB"):
+        check_space(tmp_path, 10**15)
+
+
+def test_a_prediction_never_replaces_a_result(tmp_path):
+    written(tmp_path / "r.zarr")
+    with pytest.raises(OutputError, match="Only a prediction of cns_dask is overwritten by one"):
+        check_output(tmp_path / "r.zarr", PREDICTION, overwrite=True)
+
+
+def test_a_lost_chunk_does_not_look_like_a_value(tmp_path):
+    store = written(tmp_path / "r.zarr")
+    (tmp_path / "r.zarr" / "labels" / "c" / "0").unlink()
+    assert store.read("labels").tolist() == [-1] * 5
 
 
 def test_only_our_own_results_are_overwritten(tmp_path):
@@ -59,24 +100,24 @@ def test_only_our_own_results_are_overwritten(tmp_path):
     (tmp_path / "precious" / "file").write_text("keep")
     zarr.create_array(str(tmp_path / "data.zarr"), shape=(3,), dtype="f8")
     for name in ("precious", "data.zarr"):
-        with pytest.raises(OutputError, match="Only a result of cns_dask is overwritten"):
-            check_output(tmp_path / name, overwrite=True)
+        with pytest.raises(OutputError, match="Only a result of cns_dask is overwritten by one"):
+            check_output(tmp_path / name, RESULT, overwrite=True)
 
 
 def test_outputs_that_cannot_be_written(tmp_path):
     with pytest.raises(OutputError, match=r"folder of the output must exist\. Got .*missing"):
-        check_output(tmp_path / "missing" / "r.zarr")
+        check_output(tmp_path / "missing" / "r.zarr", RESULT)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="must exist"):
-        check_output(tmp_path / "file" / "r.zarr")
+        check_output(tmp_path / "file" / "r.zarr", RESULT)
     with pytest.raises(OutputError, match="local or shared disk"):
-        check_output("s3://bucket/r.zarr")
+        check_output("s3://bucket/r.zarr", RESULT)
 
 
 def test_a_folder_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(OutputError, match="must be writable"):
-        check_output(tmp_path / "r.zarr")
+        check_output(tmp_path / "r.zarr", RESULT)
 
 
 def test_what_is_not_a_finished_result(tmp_path):
@@ -85,19 +126,19 @@ def test_what_is_not_a_finished_result(tmp_path):
     zarr.create_group(str(tmp_path / "other.zarr"))
     with pytest.raises(NotAResultError, match="something else"):
         open_store(tmp_path / "other.zarr")
-    with new_result(tmp_path / "p.zarr") as store:
-        finish(store, PREDICTION)
+    with new_result(tmp_path / "p.zarr", PREDICTION):
+        pass
     with pytest.raises(NotAResultError, match="something else"):
         open_store(tmp_path / "p.zarr")
-    with new_result(tmp_path / "new.zarr") as store:
-        finish(store, RESULT)
-        store.describe(format_version=99)
+    with new_result(tmp_path / "new.zarr", RESULT) as store:
+        pass
+    store.describe(format_version=99)
     with pytest.raises(NotAResultError, match=r"format version 1\. Got 99"):
         open_store(tmp_path / "new.zarr")
 
 
 def test_misaligned_chunks_are_refused_and_aligned_ones_written_whole(tmp_path):
-    target = zarr.create_array(str(tmp_path / "t.zarr"), shape=(10, 3), chunks=(4, 3), dtype="f8")
+    target = StoredArray(zarr.create_array(str(tmp_path / "t.zarr"), shape=(10, 3), chunks=(4, 3), dtype="f8"))
     values = da.arange(30).reshape(10, 3)
     with pytest.raises(ValueError, match=r"multiples of 4 to be written whole\. Got \(3, 3, 3, 1\)"):
         write_tasks(values.rechunk((3, 3)), target)

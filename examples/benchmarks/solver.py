@@ -16,12 +16,13 @@ import dask
 import numpy as np
 from scipy.sparse import eye_array
 from scipy.sparse.linalg import splu
+from threadpoolctl import threadpool_limits
 
 from cns_dask import Settings, neighbor_graph, transition_matrix
 from cns_dask.columns import column_block, ritz_values
 from cns_dask.criterion import cell_criterion, choose, largest_memberships_block
 from cns_dask.memberships import clustering_block
-from cns_dask.selection import gram_block, greedy_picks, local_maxima, most_prominent
+from cns_dask.selection import find_candidates, gram_block, greedy_picks
 from cns_dask.transition import compact_neighbors
 from cns_dask.types import Grid, NeighborGraph
 
@@ -55,8 +56,8 @@ def picks_and_criterion(columns: np.ndarray, k: int, grid: Grid) -> tuple[list[n
     everything, n_rows = slice(None), columns.shape[1]
     picks, values = [], []
     for at, lam in enumerate(grid.lams):
-        picks.append(greedy_picks([gram_block(columns, at, everything)], grid.max_clusters))
-        sums = largest_memberships_block(columns, at, everything, picks[-1], lam)
+        picks.append(greedy_picks(gram_block(columns, at, everything), grid.max_clusters))
+        sums = largest_memberships_block(columns, at, everything, picks[-1])
         values.append(cell_criterion([sums], n_rows, k, lam, grid.max_clusters))
     return picks, values
 
@@ -71,17 +72,15 @@ def main() -> None:
     lazy = neighbor_graph(X, grid.ks[-1])
     graph = NeighborGraph(*dask.compute(lazy.indices, lazy.distances))
     lams = np.array(grid.lams)
-    by_polynomial(compact_neighbors(graph.indices[:, :2]), np.array([0]), lams, settings.tol)  # compile
+    by_polynomial(compact_neighbors(graph.indices[:, :2], arguments.rows), np.array([0]), lams, settings.tol)  # compile
 
     seconds = {"polynomial": 0.0, "factorisation": 0.0}
     surfaces: dict[str, list[Any]] = {"polynomial": [], "factorisation": []}
     memberships: dict[tuple[str, int, float], np.ndarray] = {}
     same_picks = 0
     for k in grid.ks:
-        neighbors = compact_neighbors(graph.indices[:, :k])
-        found = local_maxima(neighbors)
-        if len(found.rows) > settings.max_candidates:
-            found = most_prominent(found, X[found.rows], settings.max_candidates)
+        neighbors = compact_neighbors(graph.indices[:, :k], arguments.rows)
+        found = find_candidates(neighbors, X, settings.max_candidates)
         print(f"k = {k}: {len(found.rows)} candidates", flush=True)
         all_picks = {}
         for name in seconds:
@@ -91,10 +90,11 @@ def main() -> None:
             else:
                 columns = by_factorisation(transition_matrix(graph, k), found.rows, lams)
             seconds[name] += time.perf_counter() - started
+            columns *= lams[:, None, None]
             all_picks[name], values = picks_and_criterion(columns, k, grid)
             surfaces[name].append(values)
             for at, lam in enumerate(grid.lams):
-                memberships[name, k, lam] = lam * columns[at][:, all_picks[name][at]]
+                memberships[name, k, lam] = columns[at][:, all_picks[name][at]]
         same_picks += sum(map(np.array_equal, *all_picks.values()))
     choices = {name: choose(np.array(surface), grid) for name, surface in surfaces.items()}
     labels = {
@@ -102,17 +102,19 @@ def main() -> None:
         for name, won in choices.items()
     }
     differ = np.nanmax(np.abs(np.array(surfaces["polynomial"]) - np.array(surfaces["factorisation"])))
-    won = choices["polynomial"]
+    won, other = choices["polynomial"], choices["factorisation"]
+    same_choice = (won.n_neighbors, won.lam, won.n_clusters) == (other.n_neighbors, other.lam, other.n_clusters)
     print(
         f"polynomial {seconds['polynomial']:.1f} s, factorisation {seconds['factorisation']:.1f} s: "
         f"{seconds['factorisation'] / seconds['polynomial']:.0f} times faster\n"
         f"same picks in {same_picks} of {len(grid.ks) * len(grid.lams)} cells, "
         f"criterion differs by {differ:.1e} at most\n"
-        f"same choice: {choices['polynomial'].n_clusters == choices['factorisation'].n_clusters} "
+        f"same choice: {same_choice} "
         f"(k = {won.n_neighbors}, lam = {won.lam:.4f}, K = {won.n_clusters}), "
         f"labels that differ: {(labels['polynomial'] != labels['factorisation']).sum()} of {len(X)}"
     )
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()

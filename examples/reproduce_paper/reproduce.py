@@ -22,7 +22,6 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from cns_dask import CNS
-from cns_dask.errors import InvalidDataError
 
 SCORES = ("ami", "ari", "accuracy")
 EXACT = 0.0101  # the paper prints two decimals: equal up to the last one
@@ -68,8 +67,8 @@ def evaluate(name: str, distance: str, X: np.ndarray, y: np.ndarray, paper: dict
     row |= {f"paper {score}": f"{paper[score]:.2f}" for score in SCORES if paper}
     try:
         model = CNS(metric=distance).fit(X)
-    except InvalidDataError as error:
-        return row | {"match": f"not possible: {error}"}
+    except ValueError as error:  # as missing values, or a row without direction
+        return row | {"match": f"not possible: {str(error).splitlines()[0]}"}
     ours = scores(y, model.labels_)
     row |= {"k": model.n_neighbors_, "lam": f"{model.lam_:.5f}", "K": model.n_clusters_}
     row |= {score: f"{ours[score]:.2f}" for score in SCORES} | {"seconds": f"{time.perf_counter() - started:.1f}"}
@@ -97,6 +96,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for the tables")
     arguments = parser.parse_args()
     folder = None if arguments.folder is None else Path(arguments.folder)
+    if folder is not None and (folder / "datasets").is_dir():
+        folder = folder / "datasets"
     if folder is not None and not any(folder.glob("*.npz")):
         parser.error(f"the folder must hold .npz files with X and y. Got {folder}.")
     paper, rows = paper_scores(), []
@@ -107,7 +108,7 @@ def main() -> None:
             rows.append(row)
             cells = (f"{row.get(key, '')!s:>14}" if key == "dataset" else f"{row.get(key, '')!s:>9}" for key in HEADER)
             print("  ".join(cells), flush=True)
-    write_tables(rows, arguments.out)
+            write_tables(rows, arguments.out)
     compared = [row for row in rows if "paper ami" in row]
     exact = sum(row["match"] == "exact" for row in compared)
     print(f"{exact} of {len(compared)} runs equal the paper to 0.01. Tables: {arguments.out}")

@@ -13,7 +13,7 @@ from cns_dask.runtime import active_client, check_memory, check_path_is_shared, 
 from cns_dask.settings import Settings
 
 
-def test_two_processes_give_the_result_of_one(client, blobs):
+def test_two_processes_give_the_result_of_one(client, blobs, small_chunks):
     assert active_client() is client
     distributed = fit(blobs, Settings())
     with dask.config.set(scheduler="threads"):
@@ -39,7 +39,9 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
     client.register_plugin(Recorder())
     rng = np.random.default_rng(0)
     X = da.from_array(rng.standard_normal((4000, 6)), chunks=(500, 6))
-    CNS(n_neighbors=(8, 16)).fit(X)
+    model = CNS(n_neighbors=(8, 16)).fit(X)
+    with dask.config.set(scheduler="threads"):
+        np.testing.assert_array_equal(CNS(n_neighbors=(8, 16)).fit(X).labels_.compute(), model.labels_.compute())
     seen = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["recorder"].seen)
     assert len(seen["solve_and_write"]) == 2
     assert len(seen["gram_block"]) == 2
