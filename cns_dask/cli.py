@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 wrong usage or input, 1 failure.
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def _list_of(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
 _DEFAULT = Settings()
 _INTEGERS, _NUMBERS = _list_of(int), _list_of(float)
 
-Out = Annotated[Path, typer.Option("--out", help="Zarr group to write.", show_default=False)]
+Out = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option(help="Replace an existing result, once the new one is complete.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
 SchedulerFile = Annotated[str | None, typer.Option(help="File that a running Dask scheduler wrote.")]
@@ -203,6 +204,7 @@ def _new_folder(name: str) -> Path:
 
 def main() -> None:
     """Run the command line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leave nothing half-written
     with _exit_codes():
         app()
 

@@ -70,7 +70,7 @@ def _open_npy(path: Path) -> da.Array:
     """Rows of a .npy file, read by the workers themselves: a memory map would travel inside the graph."""
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise InvalidDataError(f"The file must be a plain .npy array. Got {path} ({error}).") from error
     if mapped.ndim != 2 or mapped.size == 0:
         return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape
@@ -94,6 +94,8 @@ def read_rows(path: Path, rows: slice) -> np.ndarray[Any, Any]:
 def _from_memory(source: Any, min_rows: int) -> da.Array:
     from sklearn.utils import check_array
 
+    if isinstance(source, np.ma.MaskedArray):
+        return da.from_array(source)  # refused like a lazy one: scikit-learn would drop the mask
     try:
         checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows)
     except ValueError as error:
@@ -107,6 +109,8 @@ def _as_matrix(array: da.Array, min_rows: int) -> da.Array:
         raise InvalidDataError(f"The data must have two dimensions, rows and features. Got {array.ndim}.")
     if array.dtype.kind not in NUMERIC:
         raise InvalidDataError(f"The data must be real numbers. Got values of type {array.dtype}.")
+    if isinstance(array._meta, np.ma.MaskedArray):
+        raise InvalidDataError("The data must not be masked. Got a masked array. Fill or remove what is missing.")
     if any(np.isnan(size) for size in array.shape):
         array = array.compute_chunk_sizes()
     if array.shape[0] < min_rows or array.shape[1] < 1:
@@ -114,4 +118,5 @@ def _as_matrix(array: da.Array, min_rows: int) -> da.Array:
             f"The data must have at least {min_rows} row(s) and 1 feature. "
             f"Got {array.shape[0]} row(s) and {array.shape[1]} feature(s)."
         )
-    return array.rechunk({1: -1}).astype(np.float64)
+    sizes = tuple(size for size in array.chunks[0] if size)  # a filter may have left empty chunks
+    return array.rechunk({0: sizes, 1: -1}).astype(np.float64)

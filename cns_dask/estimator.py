@@ -13,11 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cns_dask import pipeline
 from cns_dask.data import is_lazy, open_data
 from cns_dask.predict import predict
-from cns_dask.result import Result
 from cns_dask.runtime import Progress, visible_progress
 from cns_dask.settings import Settings
-
-_ALIVE: set[Result] = set()  # temporary results that lazy arrays may still read: they go when the process ends
 
 
 class CNS(ClusterMixin, BaseEstimator):
@@ -116,9 +113,11 @@ max_components, tol, random_state
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
-        result = pipeline.fit(self._validated(X, reset=True), settings, out=out, overwrite=overwrite, progress=progress)
-        arrays = (result.labels, result.memberships, result.confidence)
-        self.labels_, self.memberships_, self.confidence_ = self._like(X, result, arrays)
+        result = pipeline.fit(X, settings, out=out, overwrite=overwrite, progress=progress)
+        self._check_features(X, reset=True)
+        self.labels_, self.memberships_, self.confidence_ = _like(
+            X, result.labels, result.memberships, result.confidence
+        )
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
         self.criterion_ = result.criterion
@@ -136,23 +135,15 @@ max_components, tol, random_state
 
     def _predicted(self, X: Any, field: str) -> Any:
         check_is_fitted(self)
-        found = getattr(predict(self.result_, self._validated(X, reset=False)), field)
-        return self._like(X, self.result_, (found,))[0]
+        self._check_features(X, reset=False)
+        return _like(X, getattr(predict(self.result_, X), field))[0]
 
-    @staticmethod
-    def _like(X: Any, result: Result, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arrays as they are if X is lazy, else computed."""
-        if not is_lazy(X):
-            return tuple(dask.compute(*arrays))
-        if result.is_temporary:
-            _ALIVE.add(result)
-        return arrays
+    def _check_features(self, X: Any, *, reset: bool) -> None:
+        """Let scikit-learn keep (`reset`) or check the number and names of the features."""
+        array = open_data(X, min_rows=1)
+        validate_data(self, array if is_lazy(X) else X, reset=reset, skip_check_array=True)
 
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        """X as a Dask or NumPy array; scikit-learn keeps (`reset`) or checks the number and names of its features."""
-        min_rows = 2 if reset else 1
-        if not is_lazy(X):
-            return validate_data(self, X, reset=reset, ensure_min_samples=min_rows)
-        array = open_data(X, min_rows=min_rows)
-        validate_data(self, array, reset=reset, skip_check_array=True)
-        return array
+
+def _like(X: Any, *arrays: Any) -> tuple[Any, ...]:
+    """The arrays as they are if X is lazy, else computed."""
+    return arrays if is_lazy(X) else tuple(dask.compute(*arrays))

@@ -15,11 +15,11 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.data import open_data
-from cns_dask.errors import InvalidSettingError
+from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.kernels import nearest_block
 from cns_dask.plan import rows_per_chunk, rows_per_slice
 from cns_dask.preprocess import apply_transform
-from cns_dask.settings import METRICS
+from cns_dask.settings import METRICS, check_integer
 from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph, Transform
 
 METHODS = ("exact",)
@@ -58,10 +58,7 @@ def neighbor_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", metho
             raise InvalidSettingError(f"{name} must be one of {allowed}. Got {value!r}.")
     X = open_data(X)
     n_rows, n_features = X.shape
-    if not isinstance(n_neighbors, int | np.integer) or not 1 <= n_neighbors < n_rows:
-        raise InvalidSettingError(
-            f"n_neighbors must be an integer from 1 to below the number of rows ({n_rows}). Got {n_neighbors}."
-        )
+    check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     as_is = Transform(
         n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
     )
@@ -142,6 +139,11 @@ def with_self_first(found: tuple[FloatArray, IntArray], first_row: int) -> tuple
 
 def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
     """Turn squared distances into distances."""
+    if (found[1] < 0).any():
+        raise InvalidDataError(
+            "The squares of all distances must be finite numbers. Got some that overflow, or points that are damaged. "
+            "Bring the columns to a common scale first."
+        )
     return np.sqrt(found[0]), found[1]
 
 

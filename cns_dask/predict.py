@@ -18,6 +18,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.data import is_lazy, open_data
+from cns_dask.errors import NotAResultError
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.neighbors import exact_search
 from cns_dask.plan import rows_per_chunk
@@ -74,6 +75,8 @@ def visits_block(
     """P of some new rows (m, K) from their nearest training rows (m, k); only the needed rows of `columns` are read."""
     needed, position = np.unique(indices, return_inverse=True)
     P, position = np.asarray(columns[needed, :n_clusters]), position.reshape(indices.shape)
+    if np.isnan(P).any():
+        raise NotAResultError("The columns of the result must be complete. Got some that are missing. Fit again.")
     mean = np.zeros((len(indices), n_clusters))
     for column in position.T:  # neighbour by neighbour: (m, k, K) never exists at once
         mean += P[column] / indices.shape[1]

@@ -98,8 +98,9 @@ def _with_components(X: da.Array, transform: Transform, n_components: int) -> Tr
 
 def _refuse_not_finite(X: da.Array) -> None:
     bad = ~da.isfinite(X).all(axis=1)
-    count, rows = dask.compute(bad.sum(), da.flatnonzero(bad)[: SHOWN_ROWS + 1])
-    _raise_not_finite(rows, int(count))
+    numbers = da.where(bad, da.arange(X.shape[0], chunks=bad.chunks), X.shape[0])
+    count, rows = dask.compute(bad.sum(), da.topk(numbers, -min(SHOWN_ROWS + 1, X.shape[0])))
+    _raise_not_finite(rows[:count], int(count))
 
 
 def _raise_not_finite(rows: Any, count: int) -> None:

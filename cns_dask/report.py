@@ -47,7 +47,9 @@ numbers even for perfect clusters; compare them within a row.</p>
 
 def write_report(result: Result, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write the page about `result` to `path`; an existing page is replaced only with `overwrite`."""
-    target = Path(path)
+    target = Path(path).expanduser()
+    if target.is_dir():
+        raise OutputError(f"The page must be a file. Got the folder {path}.")
     if target.exists() and not overwrite:
         raise OutputError(f"The page must not exist. Got {path}. Choose another, or overwrite it.")
     if not target.absolute().parent.is_dir():

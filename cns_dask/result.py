@@ -9,10 +9,9 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.criterion import best_by_n_clusters
-from cns_dask.errors import InvalidSettingError
 from cns_dask.memberships import clustering
-from cns_dask.settings import Settings
-from cns_dask.store import ResultStore, TemporaryStore, open_store
+from cns_dask.settings import Settings, check_integer
+from cns_dask.store import ResultStore, open_store
 from cns_dask.types import Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Transform
 
 
@@ -47,11 +46,6 @@ class Result:
     def n_rows(self) -> int:
         """Number of rows that were clustered."""
         return int(self.stored("points").shape[0])
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the result goes with the last reference to it, because no place to keep it was given."""
-        return isinstance(self._store, TemporaryStore)
 
     @property
     def labels(self) -> da.Array:
@@ -132,9 +126,7 @@ class Result:
 
     def at(self, n_clusters: int) -> Clustering:
         """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
-        available = self.stored("columns").shape[1]
-        if not 1 <= n_clusters <= available:
-            raise InvalidSettingError(f"n_clusters must be from 1 to {available}. Got {n_clusters}.")
+        check_integer("n_clusters", n_clusters, 1, self.stored("columns").shape[1])
         return clustering(self._store.open("columns"), n_clusters)
 
     def sizes(self) -> IntArray:

@@ -235,7 +235,7 @@ def _client(address: Any = None, scheduler_file: str | None = None) -> Iterator[
             _wait_for(Path(scheduler_file))
         # not the default before it is connected: Dask would go on using a client that never was
         client = Client(address, scheduler_file=scheduler_file, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # distributed also fails with assertions on files and addresses that are none
         raise SchedulerError(
             f"A Dask scheduler must answer at {named} within {CONNECT_SECONDS} s. Got: {error}. "
             "Start one with `dask scheduler`, or leave the option out to run in this process."

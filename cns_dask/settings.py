@@ -157,6 +157,13 @@ class Settings:
         return allowed
 
 
+def check_integer(name: str, value: Any, low: int, high: int) -> None:
+    """Refuse a value that is no integer from `low` to `high`."""
+    plain = _as_plain(value)
+    if not _integer(low)(plain) or plain > high:
+        raise InvalidSettingError(f"{name} must be an integer from {low} to {high}. Got {value!r}.")
+
+
 def _ascending(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(sorted(set(values)))
 

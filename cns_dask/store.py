@@ -68,9 +68,13 @@ class StoredArray:
     own it would bind all that use it to the worker that holds it.
     """
 
-    def __init__(self, array: zarr.Array[Any]) -> None:
+    def __init__(self, array: zarr.Array[Any], owner: Any = None) -> None:
         self._array = array
-        self.shape, self.ndim, self.chunks = array.shape, array.ndim, array.chunks
+        self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
+        self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
+
+    def __reduce__(self) -> tuple[type[StoredArray], tuple[zarr.Array[Any]]]:
+        return StoredArray, (self._array,)
 
     def __getitem__(self, selection: Any) -> Any:
         return self._array[selection]
@@ -145,11 +149,11 @@ class ResultStore:
 
     def array(self, name: str) -> StoredArray:
         """Open an array for tasks that read what they need of it."""
-        return StoredArray(self._array(name))
+        return StoredArray(self._array(name), owner=self)
 
     def open(self, name: str) -> da.Array:
         """Open an array lazily, chunk by chunk."""
-        return _lazy(self._array(name))
+        return _lazy(self._array(name), owner=self)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """Read a small array."""
@@ -187,7 +191,10 @@ def new_result(out: str | os.PathLike[str], kind: str, *, overwrite: bool = Fals
     `kind` says what it is. An existing output of the same kind is replaced at that moment, and only with `overwrite`.
     """
     target = check_output(out, kind, overwrite=overwrite)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    except OSError as error:
+        raise OutputError(f"The output must be writable. Got {out} ({error}).") from error
     try:
         staging.chmod(0o777 & ~_umask())
         store = ResultStore(staging / "result.zarr")
@@ -218,8 +225,12 @@ def check_output(out: str | os.PathLike[str], kind: str, *, overwrite: bool = Fa
     """Return `out` as a path where a group of this kind can be written, or say why not."""
     if "://" in str(out):
         raise OutputError(f"The output must be a path on a local or shared disk. Got {out}.")
-    target = Path(out).expanduser().absolute()
-    if target.exists():
+    target = Path(out).expanduser().resolve()  # a link is followed: what it points to is written
+    try:
+        exists = target.exists()
+    except OSError as error:
+        raise OutputError(f"The output must be a path of this system. Got {out} ({error}).") from error
+    if exists:
         if not overwrite:
             raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
         if kind_of(target) != kind:
@@ -245,7 +256,7 @@ def kind_of(path: Path) -> str | None:
     """What a finished group at `path` says that it is; None for anything else."""
     try:
         kind = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs.get("format")
-    except (OSError, ValueError, KeyError):  # zarr's own errors inherit these
+    except Exception:
         return None
     return kind if kind in (RESULT, PREDICTION) else None
 
@@ -300,8 +311,10 @@ def write_block(values: np.ndarray[Any, Any], target: StoredArray, region: Seque
     target[tuple(region)] = values
 
 
-def _lazy(array: zarr.Array[Any]) -> da.Array:
-    return da.from_zarr(array, chunks=array.shards or array.chunks)
+def _lazy(array: zarr.Array[Any], owner: Any = None) -> da.Array:
+    """A Dask array whose tasks each carry the opened array: see `StoredArray`."""
+    chunks = array.shards or array.chunks
+    return da.from_array(StoredArray(array, owner), chunks=chunks, name=False, inline_array=True)
 
 
 def _clamped(chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

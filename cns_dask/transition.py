@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import InvalidSettingError
 from cns_dask.kernels import smooth_block
+from cns_dask.settings import check_integer
 from cns_dask.types import FloatArray, IntArray, NeighborGraph
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> c
 
     n_rows, available = graph.indices.shape
     k = available if n_neighbors is None else n_neighbors
-    if not 1 <= k <= available:
-        raise InvalidSettingError(f"n_neighbors must be from 1 to the graph's {available}. Got {k}.")
+    check_integer("n_neighbors", k, 1, available)
     columns = np.asarray(graph.indices[:, :k])
     starts = np.arange(0, n_rows * k + 1, k)
     return csr_matrix((np.full(n_rows * k, 1 / k), columns.ravel(), starts), shape=(n_rows, n_rows))

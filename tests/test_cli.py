@@ -1,6 +1,7 @@
 """The command line as a user runs it: real processes, real files, real exit codes."""
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -88,6 +89,8 @@ def test_an_output_is_never_overwritten_unasked(folder):
     [
         ("fit none.npy --out o.zarr", "must exist"),
         ("fit text.npy --out o.zarr", "plain .npy array"),
+        ("fit empty.npy --out o.zarr", "plain .npy array"),
+        ("fit x.npy --out s3://bucket/o.zarr", "local or shared disk"),
         ("fit . --out o.zarr", "must hold a Zarr array"),
         ("fit line.npy --out o.zarr", "two dimensions"),
         ("fit nan.npy --out o.zarr", "finite. Got NaN or infinity in 1 row(s): 3"),
@@ -115,6 +118,7 @@ def test_an_output_is_never_overwritten_unasked(folder):
 def test_wrong_usage_or_input_ends_with_code_2_and_writes_nothing(folder, arguments, message):
     rng = np.random.default_rng(0)
     (folder / "text.npy").write_text("no array")
+    (folder / "empty.npy").touch()
     np.save(folder / "line.npy", np.arange(9.0))
     np.save(folder / "words.npy", np.array([["a", "b"], ["c", "d"]]))
     np.save(folder / "one.npy", np.ones((1, 2)))
@@ -129,6 +133,19 @@ def test_wrong_usage_or_input_ends_with_code_2_and_writes_nothing(folder, argume
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_fit_that_is_stopped_leaves_nothing_behind(folder, tmp_path, number):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 5)))
+    command = [*COMMAND, "fit", "x.npy", "--out", "o.zarr"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while "cells: 0" not in process.stderr.readline():
+            pass
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
 def test_failures_end_with_code_1(folder, monkeypatch, capsys):

@@ -34,7 +34,7 @@ def test_column_chunks_are_merged_and_unknown_sizes_resolved():
     array = da.from_array(X, chunks=(2, 1))
     unknown = array[array[:, 0] > 5]
     opened = open_data(unknown)
-    assert opened.chunks == ((0, 2, 2, 2), (3,))
+    assert opened.chunks == ((2, 2, 2), (3,))
     np.testing.assert_array_equal(opened.compute(), X[2:])
 
 
@@ -97,6 +97,19 @@ def test_bad_arrays(source, message):
         open_data(source)
 
 
+def test_masked_arrays_are_refused():
+    masked = np.ma.masked_array(X, mask=X > 20)
+    for source in (masked, da.from_array(masked)):
+        with pytest.raises(InvalidDataError, match="must not be masked"):
+            open_data(source)
+
+
+def test_empty_chunks_are_dropped():
+    array = da.from_array(X, chunks=(2, 3))
+    opened = open_data(array[da.from_array(X[:, 0] > 11, chunks=2)])
+    assert opened.chunks == ((2, 2), (3,))
+
+
 def test_bad_paths(tmp_path):
     with pytest.raises(DataNotFoundError, match="must exist"):
         open_data(tmp_path / "missing.npy")
@@ -105,6 +118,9 @@ def test_bad_paths(tmp_path):
     (tmp_path / "text.npy").write_text("no array")
     with pytest.raises(InvalidDataError, match="plain .npy"):
         open_data(tmp_path / "text.npy")
+    (tmp_path / "empty.npy").touch()
+    with pytest.raises(InvalidDataError, match="plain .npy"):
+        open_data(tmp_path / "empty.npy")
     (tmp_path / "folder").mkdir()
     with pytest.raises(InvalidDataError, match="must hold a Zarr array"):
         open_data(tmp_path / "folder")

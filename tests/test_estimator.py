@@ -1,3 +1,4 @@
+import gc
 import pickle
 from pathlib import Path
 
@@ -86,6 +87,33 @@ def test_lazy_predictions_of_a_model_in_memory_survive_it(blobs):
     np.testing.assert_array_equal(predicted.compute(), labels)
 
 
+def test_every_lazy_array_of_a_temporary_result_keeps_it(blobs):
+    model = CNS().fit(blobs)
+    folder, labels = Path(model.result_.path), model.labels_
+    lazy = [model.result_.labels, model.result_.at(2).labels, model.result_.graph.indices]
+    model.fit(blobs)  # drops the first result
+    assert folder.exists()
+    np.testing.assert_array_equal(lazy.pop(0).compute(), labels)
+    assert lazy.pop(0).max().compute() == 1
+    np.testing.assert_array_equal(lazy.pop(0)[:, 0].compute(), np.arange(600))
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(blobs):
+    model = CNS().fit(blobs)
+    with pytest.raises(InvalidSettingError):
+        model.set_params(n_neighbors=700).fit(blobs[:, :2])
+    np.testing.assert_array_equal(model.predict(blobs), model.labels_)
+
+
+def test_predictions_of_filtered_data_with_empty_chunks(blobs):
+    model = CNS().fit(blobs)
+    array, keep = da.from_array(blobs, chunks=(100, 2)), np.arange(600) > 250
+    predicted = model.predict(array[da.from_array(keep, chunks=100)])
+    np.testing.assert_array_equal(predicted.compute(), model.labels_[keep])
+
+
 def test_duplicate_rows_keep_their_labels():
     X = np.random.default_rng(0).integers(0, 3, (300, 3)).astype(float)
     model = CNS().fit(X)
@@ -143,7 +171,7 @@ def test_use_before_fit_and_other_features(blobs):
         model.predict(blobs[:, :4])
     with pytest.raises(ValueError, match="4 features, but CNS is expecting 5 features"):
         model.predict(da.from_array(blobs[:, :4]))
-    with pytest.raises(ValueError, match="could not convert|numeric"):
+    with pytest.raises(InvalidDataError, match="could not convert|numeric"):
         CNS().fit([["a", "b"], ["c", "d"]])
     with pytest.raises(InvalidDataError, match="real numbers"):
         CNS().fit(da.from_array(np.array([["a", "b"], ["c", "d"]])))

@@ -1,3 +1,5 @@
+import weakref
+
 import dask
 import dask.array as da
 import numpy as np
@@ -41,6 +43,33 @@ def test_graph_is_the_same_to_the_bit_for_every_chunking():
             np.testing.assert_array_equal(one, other)
 
 
+class Watched:
+    """An opened array that counts how many of its parts are in memory at once."""
+
+    def __init__(self, array, rows):
+        self.array, self.shape, self.chunks = array, array.shape, (rows, array.shape[1])
+        self.alive, self.most = weakref.WeakSet(), 0
+
+    def __getitem__(self, part):
+        class Part(np.ndarray):
+            __hash__ = object.__hash__
+
+        found = self.array[part].copy().view(Part)
+        self.alive.add(found)
+        self.most = max(self.most, len(self.alive))
+        return found
+
+
+def test_rows_of_the_data_are_never_held_all_at_once():
+    points = np.random.default_rng(3).standard_normal((400, 3))
+    watched = Watched(points, 20)
+    graph = exact_graph(watched, 5)
+    with dask.config.set(scheduler="synchronous"):
+        indices = graph.indices.compute()
+    np.testing.assert_array_equal(indices, oracle.neighbors(oracle.distances(points), 5))
+    assert watched.most <= 3  # of 20: the queries, the rows that they meet, and the next ones
+
+
 @given(shift=st.sampled_from([0.0, 1e3, 1e6]), n_features=st.integers(1, 60), seed=st.integers(0, 99))
 def test_lower_bounds_never_exceed_the_distance(shift, n_features, seed):
     rng = np.random.default_rng(seed)
@@ -68,9 +97,9 @@ def test_search_from_outside_equals_brute_force():
     np.testing.assert_array_equal(found.distances.compute()[:5, 0], 0)
 
 
-@pytest.mark.parametrize("k", [0, 10, 11])
+@pytest.mark.parametrize("k", [0, 10, 11, 2.5, True, "3"])
 def test_number_of_neighbors_must_be_below_the_rows(k):
-    with pytest.raises(InvalidSettingError, match=rf"number of rows \(10\)\. Got {k}"):
+    with pytest.raises(InvalidSettingError, match=rf"n_neighbors must be an integer from 1 to 9\. Got {k!r}"):
         neighbor_graph(np.random.default_rng(0).standard_normal((10, 2)), k)
 
 
@@ -83,3 +112,9 @@ def test_wrong_names_and_rows_without_direction():
     X[3] = 0
     with pytest.raises(InvalidDataError, match="norm 0: 3"):
         neighbor_graph(X, 2, metric="cosine").indices.compute()
+
+
+def test_distances_that_overflow_are_an_error_and_never_a_wrong_neighbor():
+    X = 1e200 * np.random.default_rng(0).standard_normal((20, 3))
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(InvalidDataError, match="must be finite numbers"):
+        neighbor_graph(X, 4).indices.compute(scheduler="synchronous")

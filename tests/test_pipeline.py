@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from cns_dask import columns
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.pipeline import fit
-from cns_dask.runtime import Progress, run
+from cns_dask.runtime import Progress
 from cns_dask.settings import Settings
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
@@ -79,7 +79,7 @@ def many_chunks(small_chunks, blobs):
 def test_small_and_large_chunks_give_the_same_result(many_chunks, reference):
     """Other blocks of columns stop after another number of passes: equal up to the tolerance."""
     np.testing.assert_array_equal(many_chunks.graph.indices.compute(), reference.graph.indices.compute())
-    np.testing.assert_array_equal(many_chunks.graph.distances.compute(), reference.graph.distances.compute())
+    np.testing.assert_allclose(many_chunks.graph.distances.compute(), reference.graph.distances.compute(), rtol=1e-13)
     np.testing.assert_array_equal(many_chunks.labels.compute(), reference.labels.compute())
     np.testing.assert_array_equal(many_chunks.picks, reference.picks)
     np.testing.assert_allclose(many_chunks.memberships.compute(), reference.memberships.compute(), atol=1e-8)
@@ -106,19 +106,6 @@ def test_chunking_does_not_change_the_result_of_projected_data_with_duplicates(s
     whole = fit(X, chosen)
     for chunks in (33, 150):
         same(fit(da.from_array(X, chunks=(chunks, 7)), chosen), whole)
-
-
-def test_rows_of_the_data_are_never_held_all_at_once(small_chunks, monkeypatch, blobs):
-    """The search reads the points that it needs: no chunk of points is a task that others wait for."""
-    from cns_dask import pipeline
-
-    graphs = []
-    monkeypatch.setattr(pipeline, "run", lambda tasks, *a: graphs.append(tasks) or run(tasks, *a))
-    fit(blobs, Settings(n_neighbors=6, lam=0.1))
-    searches = next(tasks for tasks in graphs if any("search_block" in str(key) for key in tasks[0].__dask_graph__()))
-    keys = {str(key) for task in searches for key in task.__dask_graph__()}
-    assert sum("search_block" in key for key in keys) == 8 * 8
-    assert sum("getitem" in key for key in keys) <= 8 + 2 * 8  # the queries, and the two parts of each result
 
 
 def test_a_permutation_of_the_rows_renames_clusters_at_most(blobs, reference):

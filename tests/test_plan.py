@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cns_dask.plan import BLOCK_BYTES, CHUNK_BYTES, make_plan, rows_per_slice
+from cns_dask.plan import BLOCK_BYTES, CHUNK_BYTES, KRYLOV_VECTORS, make_plan, rows_per_slice
 from cns_dask.settings import Settings
 
 
@@ -13,7 +13,8 @@ def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap):
     width = max(n_features, grid.ks[-1])
     assert 1 <= plan.rows_per_chunk <= n_rows
     assert plan.rows_per_chunk <= 1024 or 8 * plan.rows_per_chunk * width <= CHUNK_BYTES
-    assert plan.columns_per_block == 1 or plan.bytes_per_task["columns"] <= BLOCK_BYTES
+    fallback = 8 * n_rows * (KRYLOV_VECTORS + 4)
+    assert plan.columns_per_block == 1 or plan.bytes_per_task["columns"] <= BLOCK_BYTES + fallback
     assert 1 <= plan.rows_per_column_chunk <= n_rows
     assert plan.worker_bytes(2) > plan.worker_bytes(1) > max(plan.bytes_per_task.values())
 

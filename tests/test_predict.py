@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from cns_dask import Settings
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import InvalidDataError, NotAResultError
 from cns_dask.pipeline import fit
 from cns_dask.predict import predict
 
@@ -43,6 +43,14 @@ def test_a_training_row_that_is_no_representative_satisfies_the_equation_itself(
     smoothed = (1 - choice.lam) * F[nearest].mean(axis=1) + choice.lam / choice.n_clusters
     others = np.setdiff1d(np.arange(600), result.representatives)
     np.testing.assert_allclose(smoothed[others], F[others], atol=1e-9)
+
+
+def test_a_damaged_result_is_an_error_and_never_a_label(blobs, tmp_path):
+    result = fit(blobs, Settings(), out=tmp_path / "r.zarr")
+    (chunk,) = (file for file in (tmp_path / "r.zarr" / "columns" / "c").rglob("*") if file.is_file())
+    chunk.unlink()
+    with pytest.raises(NotAResultError, match="must be complete"):
+        predict(result, blobs).labels.compute(scheduler="synchronous")
 
 
 def test_one_row_and_bad_rows(result, blobs):

@@ -61,8 +61,8 @@ def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
         np.testing.assert_allclose(view.confidence.compute(), fixed.confidence.compute(), atol=1e-5)
     same = result.at(n_clusters=choice.n_clusters)
     np.testing.assert_array_equal(same.memberships.compute(), result.memberships.compute())
-    for K in (0, result.stored("columns").shape[1] + 1):
-        with pytest.raises(InvalidSettingError, match=rf"n_clusters must be from 1 to \d+\. Got {K}"):
+    for K in (0, result.stored("columns").shape[1] + 1, 2.5):
+        with pytest.raises(InvalidSettingError, match=rf"n_clusters must be an integer from 1 to \d+\. Got {K}"):
             result.at(n_clusters=K)
 
 

@@ -83,6 +83,17 @@ def test_a_full_disk_is_refused_with_both_numbers(tmp_path):
         check_space(tmp_path, 10**15)
 
 
+def test_a_link_is_followed(tmp_path):
+    written(tmp_path / "real.zarr")
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "real.zarr")
+    written(tmp_path / "link.zarr", overwrite=True)
+    assert (tmp_path / "link.zarr").is_symlink()
+    assert open_store(tmp_path / "real.zarr").read("labels").tolist() == [0, 1, 2, 3, 4]
+    for name, message in (("x" * 300, "must be a path of this system"), ("x" * 250, "must be writable")):
+        with pytest.raises(OutputError, match=message):
+            written(tmp_path / name)
+
+
 def test_a_prediction_never_replaces_a_result(tmp_path):
     written(tmp_path / "r.zarr")
     with pytest.raises(OutputError, match="Only a prediction of cns_dask is overwritten by one"):

@@ -32,9 +32,9 @@ def test_matrix_of_a_lazy_graph_uses_all_neighbors_by_default():
     assert transition_matrix(lazy).nnz == 150
 
 
-@pytest.mark.parametrize("k", [0, 12])
+@pytest.mark.parametrize("k", [0, 12, 2.5])
 def test_too_many_neighbors(graph, k):
-    with pytest.raises(InvalidSettingError, match=f"from 1 to the graph's 11. Got {k}"):
+    with pytest.raises(InvalidSettingError, match=rf"n_neighbors must be an integer from 1 to 11\. Got {k}"):
         transition_matrix(graph, k)
 
 

@@ -59,6 +59,14 @@ def test_an_array_in_memory_is_sent_once_and_not_inside_the_graphs(client):
     )
 
 
+def test_neither_arrays_nor_files_travel_inside_the_graphs_of_a_fit(client, tmp_path):
+    X = np.random.default_rng(2).standard_normal((3000, 500))  # 12 MB
+    np.save(tmp_path / "x.npy", X)
+    settings = Settings(n_neighbors=8, lam=0.1, max_components=5)
+    of_array, of_file = fit(X, settings), fit(tmp_path / "x.npy", settings)
+    np.testing.assert_array_equal(of_array.labels.compute(), of_file.labels.compute())
+
+
 def test_errors_of_a_worker_reach_the_caller_as_they_are(client, tmp_path):
     X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
     with pytest.raises(InvalidDataError, match="norm 0: 2"):
