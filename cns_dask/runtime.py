@@ -72,14 +72,15 @@ class BarProgress(Progress):
     """A bar for every stage, with counts and elapsed time: for terminals."""
 
     def __init__(self, console: Any) -> None:
+        super().__init__()
+        self._console = console
+
+    def _begin(self, name: str, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
-        super().__init__()
         columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Bars(*columns, console=console, redirect_stdout=False)
-
-    def _begin(self, name: str, total: int) -> None:
+        self._bars = Bars(*columns, console=self._console, redirect_stdout=False)  # a new one leaves the old lines
         self._bars.start()
         self._bar = self._bars.add_task(name, total=total)
 

@@ -39,7 +39,11 @@ def test_bars_tell_counts_and_times_on_a_terminal():
     with progress.stage("cells", 2) as advance:
         advance()
         advance()
-    assert re.search(r"cells.*2/2.*0:00:00", text.getvalue().replace("\n", " "))
+    with progress.stage("columns", 1) as advance:
+        advance()
+    shown = text.getvalue()
+    assert re.search(r"cells.*2/2.*0:00:00", shown.replace("\n", " "))
+    assert "cells" not in shown[shown.index("columns") :]  # a finished stage is not drawn again
 
 
 def test_memory_that_is_too_small_is_refused_with_both_numbers():
