@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Self
 
 import dask
+import dask.array as da
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -140,8 +141,8 @@ max_components, tol, random_state
 
     def _check_features(self, X: Any, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""
-        array = open_data(X, min_rows=1)
-        validate_data(self, array if is_lazy(X) else X, reset=reset, skip_check_array=True)
+        opened = X if isinstance(X, da.Array) else open_data(X, min_rows=1)
+        validate_data(self, opened if is_lazy(X) else X, reset=reset, skip_check_array=True)
 
 
 def _like(X: Any, *arrays: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@ import gc
 import pickle
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -98,6 +99,16 @@ def test_every_lazy_array_of_a_temporary_result_keeps_it(blobs):
     np.testing.assert_array_equal(lazy.pop(0)[:, 0].compute(), np.arange(600))
     gc.collect()
     assert not folder.exists()
+
+
+def test_rows_of_unknown_number_are_counted_once(blobs):
+    counted = []
+    array = da.from_array(blobs, chunks=(200, 5)).map_blocks(lambda block: counted.append(1) or block, dtype=float)
+    unknown = array[da.from_array(np.ones(600, bool), chunks=200)]
+    with dask.config.set(scheduler="synchronous"):
+        CNS(n_neighbors=6, lam=0.1).fit(unknown)
+    # three chunks: once to count, then for the range, the mean and the variance, and the points
+    assert len(counted) <= 1 + 3 * 5
 
 
 def test_a_fit_that_fails_leaves_the_model_as_it_was(blobs):
