@@ -138,7 +138,8 @@ def test_wrong_usage_or_input_ends_with_code_2_and_writes_nothing(folder, argume
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_fit_that_is_stopped_leaves_nothing_behind(folder, tmp_path, number):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 5)))
-    command = [*COMMAND, "fit", "x.npy", "--out", "o.zarr"]
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # ignored in background jobs
+    command = [sys.executable, "-c", heed + COMMAND[-1], "fit", "x.npy", "--out", "o.zarr"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while "cells: 0" not in process.stderr.readline():
             pass
