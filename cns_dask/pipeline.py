@@ -65,7 +65,7 @@ def fit(
     else:
         with new_result(out, RESULT, overwrite=overwrite) as store:
             result = _fit(X, settings, grid, store, progress)
-    _warn_if_not_converged(result.details["largest_residual"], settings.tol)
+    _warn_if_not_converged(result.largest_residual, settings.tol)
     return result
 
 
@@ -97,7 +97,7 @@ def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progre
         settings=settings.as_dict(),
         choice=asdict(choice),
         n_candidates={str(k): len(found.rows) for k, found in candidates.items()},
-        largest_residual=work.largest_residual,
+        largest_residual=work.largest_residual if np.isfinite(work.largest_residual) else None,  # JSON has no NaN
         most_passes=work.most_passes,
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=progress.seconds,

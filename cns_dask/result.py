@@ -94,6 +94,12 @@ class Result:
         return Settings(**self._store.attributes["settings"])
 
     @property
+    def largest_residual(self) -> float:
+        """Largest residual of a solved column, which bounds the error of every membership; NaN if one failed."""
+        stored = self._store.attributes["largest_residual"]
+        return float("nan") if stored is None else float(stored)
+
+    @property
     def details(self) -> dict[str, Any]:
         """All that was noted about the run: residuals, versions, seconds per stage."""
         return self._store.attributes

@@ -47,7 +47,7 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
     assert result.best_by_n_clusters()[0].value == result.choice.value
     assert f"{result.choice.n_clusters} clusters" in repr(result)
     assert set(result.details) >= {"settings", "choice", "largest_residual", "versions", "seconds", "n_candidates"}
-    assert result.details["largest_residual"] <= 1e-9
+    assert result.largest_residual <= 1e-9
 
 
 def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
