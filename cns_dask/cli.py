@@ -15,26 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cns_dask.errors import (
-    CNSError,
-    DataNotFoundError,
-    InvalidDataError,
-    InvalidSettingError,
-    NotAResultError,
-    OutputError,
-    SchedulerError,
-)
+from cns_dask.errors import CNSError, UsageError
 from cns_dask.settings import Settings
-
-#: What the caller can mend by calling differently.
-USAGE_ERRORS = (
-    DataNotFoundError,
-    InvalidDataError,
-    InvalidSettingError,
-    NotAResultError,
-    OutputError,
-    SchedulerError,
-)
 
 app = typer.Typer(
     help="Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships.",
@@ -236,4 +218,4 @@ def _exit_codes() -> Iterator[None]:
         yield
     except CNSError as error:
         typer.echo(f"cns-dask: {error}", err=True)
-        sys.exit(2 if isinstance(error, USAGE_ERRORS) else 1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

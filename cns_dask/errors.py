@@ -11,27 +11,31 @@ class CNSError(Exception):
     """Base of all errors raised on purpose by this package."""
 
 
-class InvalidSettingError(CNSError, ValueError):
+class UsageError(CNSError):
+    """Base of those that the caller can mend by calling differently: exit code 2 on the command line."""
+
+
+class InvalidSettingError(UsageError, ValueError):
     """A parameter of the method is outside its range, or does not fit the data."""
 
 
-class InvalidDataError(CNSError, ValueError):
+class InvalidDataError(UsageError, ValueError):
     """The data cannot be clustered as they are."""
 
 
-class DataNotFoundError(CNSError, FileNotFoundError):
+class DataNotFoundError(UsageError, FileNotFoundError):
     """Nothing is stored at the given path."""
 
 
-class OutputError(CNSError, OSError):
+class OutputError(UsageError, OSError):
     """The output exists already, or cannot be written."""
 
 
-class NotAResultError(CNSError, ValueError):
+class NotAResultError(UsageError, ValueError):
     """The path holds something other than a result of this package."""
 
 
-class SchedulerError(CNSError, ConnectionError):
+class SchedulerError(UsageError, ConnectionError):
     """No Dask scheduler answers, or its workers cannot do the work."""
 
 

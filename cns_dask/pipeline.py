@@ -1,8 +1,8 @@
 """The method as one page: each stage in order, its result stored before the next begins.
 
-This is the only place where the work of a fit is started and written (but for the first look at the data, which
-dask-ml computes in `preprocess`). Every stage reads what the one before it has stored, so the
-graph handed to the scheduler never grows across stages.
+This is the only place where the work of a fit is started and written (but for the first look at the data, which dask-ml
+computes in `preprocess`). Every stage reads what the one before it has stored, so the graph handed to the scheduler
+never grows across stages.
 """
 
 from __future__ import annotations

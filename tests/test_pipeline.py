@@ -85,7 +85,7 @@ def reference(blobs):
     return fit(blobs, Settings())
 
 
-def same(result, reference):
+def assert_same(result, reference):
     np.testing.assert_array_equal(result.labels.compute(), reference.labels.compute())
     np.testing.assert_allclose(result.memberships.compute(), reference.memberships.compute(), rtol=0, atol=1e-13)
     np.testing.assert_array_equal(result.representatives, reference.representatives)
@@ -110,13 +110,13 @@ def test_small_and_large_chunks_give_the_same_result(many_chunks, reference):
 
 @pytest.mark.parametrize("chunks", [(600, 5), (599, 5), (100, 1), (37, 2), ((1, 299, 300), (5,))])
 def test_chunking_of_the_input_does_not_change_the_result(blobs, many_chunks, chunks):
-    same(fit(da.from_array(blobs, chunks=chunks), Settings()), many_chunks)
+    assert_same(fit(da.from_array(blobs, chunks=chunks), Settings()), many_chunks)
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_local_schedulers_give_the_same_result(blobs, many_chunks, scheduler):
     with dask.config.set(scheduler=scheduler):
-        same(fit(blobs, Settings()), many_chunks)
+        assert_same(fit(blobs, Settings()), many_chunks)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
@@ -127,7 +127,7 @@ def test_chunking_does_not_change_the_result_of_projected_data_with_duplicates(s
     chosen = Settings(metric=metric, max_components=10)
     whole = fit(X, chosen)
     for chunks in (33, 150):
-        same(fit(da.from_array(X, chunks=(chunks, 7)), chosen), whole)
+        assert_same(fit(da.from_array(X, chunks=(chunks, 7)), chosen), whole)
 
 
 def test_a_permutation_of_the_rows_renames_clusters_at_most(blobs, reference):
