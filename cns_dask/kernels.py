@@ -19,6 +19,8 @@ import numba
 import numpy as np
 from scipy.linalg.blas import dgemm
 
+from cns_dask.plan import rows_per_slice
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -72,52 +74,104 @@ def add_products(weights: NDArray[Any], blocks: NDArray[Any], total: NDArray[Any
         raise ValueError("total must be contiguous to be added to in place.")
 
 
-@_compiled
-def nearest_block(
+def merge_nearest(
     queries: NDArray[Any],
     query_rows: NDArray[Any],
+    points: NDArray[Any],
     rows: NDArray[Any],
-    first_row: int,
-    bounds: NDArray[Any],
-    distances: NDArray[Any],
-    indices: NDArray[Any],
+    nearest: tuple[NDArray[Any], NDArray[Any]],
+    some: NDArray[Any] | None = None,
 ) -> None:
-    """Merge `rows` into the running nearest lists of `queries`, in place.
-
-    A pair is measured by direct differences (exact, symmetric, the same in every block) only if its cheap lower bound
-    does not already exclude it. The lists stay sorted by squared distance, then by row number, because rows arrive in
-    ascending order and an equal distance never overtakes.
+    """Merge `points` into the running nearest lists of `queries`, in place.
 
     Parameters
     ----------
     queries, query_rows
         The query points (m, d) and their own row numbers (m,), which are skipped; -1 for points from outside.
-    rows, first_row
-        The reference points (r, d), which are the rows `first_row` and following.
-    bounds
-        Lower bounds of the squared distances (m, r).
-    distances, indices
-        Squared distances and row numbers of the nearest so far (m, k): inf and -1 where still free.
+    points, rows
+        The points to merge (r, d) and their row numbers (r,).
+    nearest
+        Squared distances and row numbers of the nearest so far (m, k): inf and -1 where still free. They stay sorted
+        by distance, then by row number.
+    some
+        Only these queries; all if None.
     """
-    n_features = queries.shape[1]
+    if not nearest[0].shape[1]:
+        return
+    some = np.arange(len(queries)) if some is None else some
+    step = rows_per_slice(len(points))
+    for start in range(0, len(some), step):
+        part = some[start : start + step]
+        nearest_block(queries, query_rows, part, points, rows, lower_bounds(queries[part], points), *nearest)
+
+
+def lower_bounds(queries: NDArray[Any], points: NDArray[Any]) -> NDArray[Any]:
+    """Lower bounds of all squared distances: |q|^2 + |r|^2 - 2 q.r, less what rounding can amount to.
+
+    One matrix product gives the sum: (q, |q|^2, 1) . (-2 r, 1, |r|^2). Its rounding error is below
+    (d + 6) eps (|q| + |r|)^2 <= 2 (d + 6) eps (|q|^2 + |r|^2); twice that is taken off by shrinking the two norms.
+    """
+    shrink = queries.dtype.type(1 - 4 * (queries.shape[1] + 6) * np.finfo(queries.dtype).eps)
+    ones_q, ones_p = np.ones(len(queries), queries.dtype), np.ones(len(points), points.dtype)
+    left = np.column_stack([queries, shrink * np.einsum("ij,ij->i", queries, queries), ones_q])
+    right = np.column_stack([-2 * points, ones_p, shrink * np.einsum("ij,ij->i", points, points)])
+    return np.asarray(left @ right.T)
+
+
+@_compiled
+def insert(distances: NDArray[Any], indices: NDArray[Any], squared: float, row: int) -> None:
+    """Put (squared, row) in its place of one sorted list; the last entry drops out."""
+    low, high = 0, len(distances) - 1
+    while low < high:  # the first place whose (distance, row) is larger
+        middle = (low + high) // 2
+        if distances[middle] > squared or (distances[middle] == squared and indices[middle] > row):
+            high = middle
+        else:
+            low = middle + 1
+    for slot in range(len(distances) - 1, low, -1):
+        distances[slot] = distances[slot - 1]
+        indices[slot] = indices[slot - 1]
+    distances[low] = squared
+    indices[low] = row
+
+
+@_compiled
+def nearest_block(
+    queries: NDArray[Any],
+    query_rows: NDArray[Any],
+    some: NDArray[Any],
+    points: NDArray[Any],
+    rows: NDArray[Any],
+    bounds: NDArray[Any],
+    distances: NDArray[Any],
+    indices: NDArray[Any],
+) -> None:
+    """Merge `points` into the lists of the queries `some`, given lower bounds of their squared distances (some, r).
+
+    A pair is measured by direct differences (symmetric, the same in every block) only if its cheap lower bound does
+    not already exclude it: so the order of the matrix product's additions decides nothing.
+    """
+    n_points, n_features = points.shape
     last = distances.shape[1] - 1
-    for i in range(queries.shape[0]):
-        for j in range(rows.shape[0]):
-            if bounds[i, j] >= distances[i, last] or first_row + j == query_rows[i]:
+    for at in range(len(some)):
+        i = some[at]
+        for start in range(0, n_points, 64):  # most stretches hold nothing near: looked at without a branch
+            stop = min(start + 64, n_points)
+            hits = 0
+            for j in range(start, stop):
+                hits += bounds[at, j] <= distances[i, last]
+            if hits == 0:
                 continue
-            squared = 0.0
-            for f in range(n_features):
-                difference = queries[i, f] - rows[j, f]
-                squared += difference * difference
-            if squared >= distances[i, last]:
-                continue
-            slot = last
-            while slot > 0 and distances[i, slot - 1] > squared:
-                distances[i, slot] = distances[i, slot - 1]
-                indices[i, slot] = indices[i, slot - 1]
-                slot -= 1
-            distances[i, slot] = squared
-            indices[i, slot] = first_row + j
+            for j in range(start, stop):
+                if bounds[at, j] > distances[i, last] or rows[j] == query_rows[i]:
+                    continue
+                squared = bounds[at, j] * 0
+                for f in range(n_features):
+                    difference = queries[i, f] - points[j, f]
+                    squared += difference * difference
+                if squared > distances[i, last] or (squared == distances[i, last] and rows[j] >= indices[i, last]):
+                    continue
+                insert(distances[i], indices[i], squared, rows[j])
 
 
 @_compiled

@@ -7,6 +7,7 @@ list are measured again, by direct differences, so near-ties are decided in floa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 
 from cns_dask.data import open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError
-from cns_dask.kernels import nearest_block
-from cns_dask.plan import rows_per_chunk, rows_per_slice
+from cns_dask.kernels import merge_nearest
+from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import apply_transform
 from cns_dask.settings import METRICS, check_integer
 from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph, Transform
@@ -73,26 +74,32 @@ def exact_graph(points: ArrayLike, n_neighbors: int) -> NeighborGraph:
     memory until every chunk of queries has met them.
     """
     rows = _row_blocks(points)
-    blocks = [
-        dask.delayed(with_self_first)(_search(dask.delayed(getitem)(source, part), first, rows, n_neighbors - 1), first)
-        for source, part, first in rows
-    ]
-    return _as_arrays(blocks, _sizes(points), n_neighbors)
+    blocks = []
+    for (source, part, first), size in zip(rows, _sizes(points), strict=True):
+        queries, own = dask.delayed(getitem)(source, part), range(first, first + size)
+        blocks.append(dask.delayed(with_self_first)(_search(queries, own, rows, n_neighbors - 1), own))
+    return _as_arrays(blocks, _sizes(points), n_neighbors, np.float64)
 
 
-def exact_search(queries: da.Array, points: ArrayLike, n_neighbors: int) -> NeighborGraph:
-    """Nearest points of rows from outside, by distance and row number. `points` as for `exact_graph`."""
-    rows = _row_blocks(points)
-    blocks = [
-        dask.delayed(with_roots)(_search(chunk, None, rows, n_neighbors)) for chunk in queries.to_delayed().ravel()
-    ]
-    return _as_arrays(blocks, queries.chunks[0], n_neighbors)
+def exact_search(
+    queries: da.Array, points: ArrayLike, n_neighbors: int, query_rows: IntArray | None = None
+) -> NeighborGraph:
+    """Nearest points of some rows, by distance and row number. `points` as for `exact_graph`.
+
+    `query_rows` are the row numbers of the queries among the points, which are left out; None for rows from outside.
+    """
+    rows, blocks, start = _row_blocks(points), [], 0
+    for chunk, size in zip(queries.to_delayed().ravel(), queries.chunks[0], strict=True):
+        own = None if query_rows is None else query_rows[start : start + size]
+        blocks.append(dask.delayed(with_roots)(_search(chunk, own, rows, n_neighbors)))
+        start += size
+    return _as_arrays(blocks, queries.chunks[0], n_neighbors, queries.dtype)
 
 
 def search_block(
     running: tuple[FloatArray, IntArray] | None,
     queries: FloatArray,
-    first_query: int | None,
+    query_rows: Sequence[int] | IntArray | None,
     points: ArrayLike,
     part: slice,
     first_row: int,
@@ -100,41 +107,25 @@ def search_block(
 ) -> tuple[FloatArray, IntArray]:
     """Merge one part of the points into the running lists (squared distances, row numbers) of one chunk of queries.
 
-    `first_query` is the row number of the first query; None when the queries are not rows themselves. `first_row` is
-    the row number of the first point of the part.
+    `query_rows` are the row numbers of the queries; None when they are not rows themselves. `first_row` is the row
+    number of the first point of the part.
     """
-    rows = np.asarray(points[part])
+    values = np.asarray(points[part])
     shape = len(queries), n_neighbors
-    distances, indices = (
-        (np.full(shape, np.inf), np.full(shape, -1)) if running is None else (running[0].copy(), running[1].copy())
+    nearest = (
+        (np.full(shape, np.inf, queries.dtype), np.full(shape, -1))
+        if running is None
+        else (running[0].copy(), running[1].copy())
     )
-    own_rows = np.full(len(queries), -1) if first_query is None else first_query + np.arange(len(queries))
-    step = rows_per_slice(len(rows))
-    for start in range(0, len(queries) if n_neighbors else 0, step):
-        some = slice(start, start + step)
-        bounds = lower_bounds(queries[some], rows)
-        nearest_block(queries[some], own_rows[some], rows, first_row, bounds, distances[some], indices[some])
-    return distances, indices
+    own_rows = np.full(len(queries), -1) if query_rows is None else np.asarray(query_rows)
+    merge_nearest(queries, own_rows, values, first_row + np.arange(len(values)), nearest)
+    return nearest
 
 
-def lower_bounds(queries: FloatArray, rows: FloatArray) -> FloatArray:
-    """Lower bounds of all squared distances: |q|^2 + |r|^2 - 2 q.r, less what rounding can amount to.
-
-    The rounding error of that sum is below (d + 4) eps (|q| + |r|)^2 <= 2 (d + 4) eps (|q|^2 + |r|^2); twice that is
-    taken off by shrinking the two norms.
-    """
-    shrink = 1 - 4 * (queries.shape[1] + 4) * np.finfo(np.float64).eps
-    bounds = queries @ (-2 * rows.T)
-    bounds += shrink * np.einsum("ij,ij->i", queries, queries)[:, None]
-    bounds += shrink * np.einsum("ij,ij->i", rows, rows)
-    return np.asarray(bounds)
-
-
-def with_self_first(found: tuple[FloatArray, IntArray], first_row: int) -> tuple[FloatArray, IntArray]:
-    """Put every row in front of its own list, at distance 0."""
+def with_self_first(found: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+    """Put every row (`rows` are their numbers) in front of its own list, at distance 0."""
     distances, indices = with_roots(found)
-    own = first_row + np.arange(len(indices))
-    return np.insert(distances, 0, 0.0, axis=1), np.insert(indices, 0, own, axis=1)
+    return np.insert(distances, 0, 0.0, axis=1), np.insert(indices, 0, rows, axis=1)
 
 
 def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
@@ -147,11 +138,11 @@ def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray
     return np.sqrt(found[0]), found[1]
 
 
-def _search(queries: Any, first_query: int | None, rows: list[tuple[Any, slice, int]], n_neighbors: int) -> Any:
+def _search(queries: Any, query_rows: Any, rows: list[tuple[Any, slice, int]], n_neighbors: int) -> Any:
     """Chain of tasks: one chunk of queries against every part of the points."""
     running = None
     for source, part, first_row in rows:
-        running = dask.delayed(search_block)(running, queries, first_query, source, part, first_row, n_neighbors)
+        running = dask.delayed(search_block)(running, queries, query_rows, source, part, first_row, n_neighbors)
     return running
 
 
@@ -171,12 +162,12 @@ def _sizes(points: ArrayLike) -> tuple[int, ...]:
     return tuple(min(step, n_rows - start) for start in range(0, n_rows, step))
 
 
-def _as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int) -> NeighborGraph:
+def _as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int, dtype: Any) -> NeighborGraph:
     """Two lazy arrays from tasks that return (distances, indices)."""
 
-    def stacked(part: int, dtype: type) -> da.Array:
+    def stacked(part: int, dtype: Any) -> da.Array:
         shapes = [(size, n_neighbors) for size in sizes]
         arrays = [da.from_delayed(block[part], shape, dtype) for block, shape in zip(blocks, shapes, strict=True)]
         return da.concatenate(arrays)
 
-    return NeighborGraph(indices=stacked(1, np.int64), distances=stacked(0, np.float64))
+    return NeighborGraph(indices=stacked(1, np.int64), distances=stacked(0, dtype))

@@ -156,7 +156,7 @@ class _Work:
         with self._progress.stage("cells", n_pieces) as advance:
             for at_k, (k, found) in enumerate(candidates.items()):
                 scratch = self._store.scratch(
-                    (len(grid.lams), n_rows, len(found.rows)), (1, self._plan.rows_per_column_chunk, width)
+                    "columns", (len(grid.lams), n_rows, len(found.rows)), (1, self._plan.rows_per_column_chunk, width)
                 )
                 self._solve(neighbors_at(indices, k), found.rows, grid.lams, settings, scratch, advance)
                 for at_lam, (values, picked) in enumerate(run(_cell_tasks(scratch, k, grid), advance)):

@@ -12,14 +12,87 @@ from dataclasses import dataclass
 from cns_dask.types import Grid
 
 FLOAT = 8  # bytes of a float64
+PROCESS_BYTES = 400 * 2**20  # of a worker that has imported everything and holds no data
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
-PAIR_BYTES = 32 * 2**20  # of the distance bounds of one slice of queries against one chunk
+PAIR_BYTES = 4 * 2**20  # of the distance bounds of one slice of queries against one block of points
+CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
+MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
+SAMPLED_PER_CELL = 32  # rows that the centres are learned from
 SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
 KRYLOV_VECTORS = 100  # of the fallback, between restarts
 SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
 DEFERRED_PASSES = 4  # smoothed blocks that are kept and added to the solution together
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """What the search for neighbours will use.
+
+    Attributes
+    ----------
+    rows_per_chunk
+        Rows of one chunk of points and neighbours, in row order and in the order of the cells.
+    n_cells
+        Cells of the approximate search; 0 for an exact one.
+    rows_per_search
+        Rows that one task finds the neighbours of.
+    bytes_per_task
+        The largest task of each stage.
+    disk_bytes
+        Room for the graph and what is kept for searches of new rows, with what is there for a while.
+    n_tasks
+        Tasks of the whole search.
+    """
+
+    rows_per_chunk: int
+    n_cells: int
+    rows_per_search: int
+    bytes_per_task: dict[str, int]
+    disk_bytes: int
+    n_tasks: int
+
+    def worker_bytes(self, n_threads: int) -> int:
+        """Memory that a worker process with `n_threads` threads needs at its peak."""
+        return PROCESS_BYTES + n_threads * max(self.bytes_per_task.values())
+
+
+def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -> GraphPlan:
+    """Size the search for neighbours.
+
+    Examples
+    --------
+    >>> plan_graph(1_000_000, 16, 52, exact=False).n_cells
+    977
+    """
+    rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
+    chunks = math.ceil(n_rows / rows)
+    points = {"points": 3 * FLOAT * rows * n_features}
+    entry = FLOAT * n_neighbors  # of one row's list: indices, or distances
+    if exact:
+        held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + 2 * PAIR_BYTES}
+        disk = n_rows * (FLOAT * n_features + 2 * entry)
+        return GraphPlan(rows, 0, rows, points | held, disk, chunks * (chunks + 3))
+    n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))
+    per_search = _clip(math.ceil(n_rows / 16), 1024, 16 * CELL_ROWS)
+    searches = math.ceil(n_rows / per_search)
+    row, kept = FLOAT * n_features, FLOAT // 2 * n_features + FLOAT  # a row as it comes; rounded, with its number
+    centers = FLOAT // 2 * n_cells * n_features
+    return GraphPlan(
+        rows_per_chunk=rows,
+        n_cells=n_cells,
+        rows_per_search=per_search,
+        bytes_per_task=points
+        | {
+            "centers": 3 * SAMPLED_PER_CELL * n_cells * row + 4 * FLOAT * n_cells * 256,
+            "cells": rows * (2 * row + 3 * kept) + 2 * centers + 2 * PAIR_BYTES,
+            "neighbors": per_search * (2 * kept + 4 * entry) + rows * kept + 3 * centers + 2 * PAIR_BYTES,
+            "collect": rows * 5 * entry,
+        },
+        disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
+        n_tasks=6 * chunks + searches + 12 * chunks,
+    )
 
 
 @dataclass(frozen=True)

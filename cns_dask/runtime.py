@@ -108,8 +108,11 @@ def run(tasks: Sequence[Any], advance: Callable[[], None] = lambda: None) -> lis
     """
     client = active_client()
     if client is None:
+        from threadpoolctl import threadpool_limits
+
         keys = {task.key for task in tasks}
-        with Callback(posttask=lambda key, *_: advance() if key in keys else None):
+        told = Callback(posttask=lambda key, *_: advance() if key in keys else None)
+        with told, threadpool_limits(1, user_api="blas"):  # a task has one core, as on workers
             return list(dask.compute(*tasks))
     from distributed import as_completed
 

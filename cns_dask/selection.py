@@ -43,7 +43,7 @@ def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Ca
 
     Largest first, ties in row order. `points` are the candidates' rows as the neighbours saw them (c, d).
     """
-    squared, _ = search_block(None, points, 0, points, slice(None), 0, 1)
+    squared, _ = search_block(None, points, range(len(points)), points, slice(None), 0, 1)
     order = np.argsort(-candidates.degrees * np.sqrt(squared[:, 0]), kind="stable")[:limit]
     return Candidates(candidates.rows[order], candidates.degrees[order])
 

@@ -26,7 +26,8 @@ from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError
 from cns_dask.types import ArrayLike
 
 FORMAT_VERSION = 1
-RESULT, PREDICTION = "result of cns_dask", "prediction of cns_dask"  # what a finished group says that it is
+#: What a finished group says that it is.
+RESULT, PREDICTION, GRAPH = KINDS = "result of cns_dask", "prediction of cns_dask", "graph of cns_dask"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ LAYOUT: dict[str, ArraySpec] = {
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),
     "graph/distances": ArraySpec(("row", "neighbor"), "float64", "distances to them"),
+    "cells/centers": ArraySpec(("cell", "component"), "float32", "centres of the cells of an approximate search"),
+    "cells/starts": ArraySpec(("edge",), "int64", "position of the first row of every cell, and the number of rows"),
+    "cells/points": ArraySpec(("position", "component"), "float32", "points less the offset, by cell and row"),
+    "cells/rows": ArraySpec(("position",), "int64", "their row numbers"),
+    "cells/offset": ArraySpec(("component",), "float64", "subtracted from points before they are rounded"),
     "transform/kept": ArraySpec(("feature",), "int64", "raw columns that are not constant"),
     "transform/center": ArraySpec(("feature",), "float64", "subtracted from the kept columns"),
     "transform/scale": ArraySpec(("feature",), "float64", "divided out of the kept columns"),
@@ -101,8 +107,19 @@ class ResultStore:
         """Add attributes: plain values only."""
         self._group("r+").attrs.update(attributes)
 
-    def create(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> StoredArray:
-        """Create an array of the layout, to be filled by `write_tasks`."""
+    @property
+    def graph_attributes(self) -> dict[str, Any]:
+        """What is known about the graph: how it was found, and its recall."""
+        return self._group()["graph"].attrs.asdict()
+
+    def describe_graph(self, **attributes: Any) -> None:
+        """Add attributes to the graph: plain values only."""
+        self._group("r+")["graph"].attrs.update(attributes)
+
+    def create(
+        self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str | None = None
+    ) -> StoredArray:
+        """Create an array of the layout, to be filled by `write_tasks`; `dtype` for a smaller type than usual."""
         spec = LAYOUT[name]
         folder, _, leaf = name.rpartition("/")
         group = self._group("r+")
@@ -110,7 +127,7 @@ class ResultStore:
         array = group.create_array(
             leaf,
             shape=shape,
-            dtype=spec.dtype,
+            dtype=dtype or spec.dtype,
             chunks=_clamped(chunks, shape),
             dimension_names=spec.dims,
             fill_value=np.nan if spec.dtype.startswith("float") else -1,  # a lost chunk must not look like a value
@@ -127,21 +144,34 @@ class ResultStore:
         """Create an array and return the tasks that write it, chunk by chunk."""
         return write_tasks(values, self.create(name, values.shape, (rows_per_chunk, *values.shape[1:])))
 
-    def scratch(self, shape: tuple[int, ...], chunks: tuple[int, ...]) -> StoredArray:
-        """Create (or replace) the array that holds columns while their cells are evaluated."""
-        array = self._group("r+").create_array(
-            "scratch",
-            shape=shape,
-            dtype="float64",
-            chunks=_clamped(chunks, shape),
-            fill_value=np.nan,
-            compressors=None,
-            overwrite=True,
+    def scratch(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        *,
+        dtype: str = "float64",
+        rows_per_shard: int | None = None,
+    ) -> StoredArray:
+        """Create (or replace) an array for intermediate values; chunks of rows share files of `rows_per_shard` rows."""
+        array = (
+            self._group("r+")
+            .require_group("scratch")
+            .create_array(
+                name,
+                shape=shape,
+                dtype=dtype,
+                chunks=_clamped(chunks, shape),
+                shards=None if rows_per_shard is None else (rows_per_shard, *shape[1:]),
+                fill_value=np.nan if dtype.startswith("float") else -1,
+                compressors=None,
+                overwrite=True,
+            )
         )
         return StoredArray(array)
 
     def drop_scratch(self) -> None:
-        """Remove the scratch array."""
+        """Remove all intermediate values."""
         del self._group("r+")["scratch"]
 
     def __contains__(self, name: str) -> bool:
@@ -258,7 +288,7 @@ def kind_of(path: Path) -> str | None:
         kind = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs.get("format")
     except Exception:
         return None
-    return kind if kind in (RESULT, PREDICTION) else None
+    return kind if kind in KINDS else None
 
 
 def open_store(path: str | os.PathLike[str]) -> ResultStore:

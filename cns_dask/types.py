@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.int64]
 #: A NumPy array, a Dask array or an opened Zarr array: something with a shape that is sliced like an array.
 ArrayLike: TypeAlias = Any
@@ -77,6 +77,55 @@ class NeighborGraph:
 
     indices: ArrayLike
     distances: ArrayLike
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows of the data in cells around centres, for search. The arrays may lie on disk.
+
+    Attributes
+    ----------
+    centers
+        Centre of every cell (cell, d), float32, shifted by `offset`.
+    starts
+        Position of the first row of every cell, and the number of rows (cell + 1,).
+    points
+        The rows, shifted by `offset`, by cell and then by row number (position, d), float32.
+    rows
+        Their row numbers (position,).
+    offset
+        Subtracted from a row before it is rounded to float32 (d,).
+    reach
+        How far beyond the border of a cell a search looks; 1 misses nothing.
+    """
+
+    centers: ArrayLike
+    starts: ArrayLike
+    points: ArrayLike
+    rows: ArrayLike
+    offset: ArrayLike
+    reach: float
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Measured share of the true neighbours that a graph lists.
+
+    Attributes
+    ----------
+    n_neighbors
+        For lists of so many neighbours, the row itself included in the number but not in the share.
+    mean, low, high
+        The share on the sample, and its 95 % interval.
+    n_rows
+        Size of the sample.
+    """
+
+    n_neighbors: int
+    mean: float
+    low: float
+    high: float
+    n_rows: int
 
 
 @dataclass(frozen=True)

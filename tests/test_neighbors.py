@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from cns_dask import neighbor_graph
 from cns_dask.errors import InvalidDataError, InvalidSettingError
-from cns_dask.neighbors import exact_graph, exact_search, lower_bounds
+from cns_dask.kernels import lower_bounds
+from cns_dask.neighbors import exact_graph, exact_search
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
 reals = hnp.arrays(
