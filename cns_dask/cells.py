@@ -21,10 +21,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from cns_dask.kernels import merge_nearest, project_block
+from cns_dask.plan import QUERIES_AT_ONCE
 from cns_dask.types import Cells, FloatArray, IntArray
 
-GROUP_ROWS = 1024  # queries of one cell that are searched together
-PIECE_ROWS = 2048  # rows of a cell that they meet at once
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
 
 
@@ -118,14 +117,12 @@ class _Chunk:
         """Whether rows of a cell are here."""
         return self.first <= cell < self.last
 
-    def pieces(self, cell: int) -> Iterator[tuple[FloatArray, IntArray]]:
-        """Points and row numbers of a cell, some at a time, in row order."""
-        start, stop = self._bounds[cell - self.first : cell - self.first + 2]
-        for at in range(start, stop, PIECE_ROWS):
-            if self._loaded is None:
-                self._loaded = np.asarray(self._cells.points[self._part]), np.asarray(self._cells.rows[self._part])
-            part = slice(at, min(at + PIECE_ROWS, stop))
-            yield self._loaded[0][part], self._loaded[1][part]
+    def rows_of(self, cell: int) -> tuple[FloatArray, IntArray]:
+        """Points and row numbers of a cell, in row order."""
+        if self._loaded is None:
+            self._loaded = np.asarray(self._cells.points[self._part]), np.asarray(self._cells.rows[self._part])
+        part = slice(*self._bounds[cell - self.first : cell - self.first + 2])
+        return self._loaded[0][part], self._loaded[1][part]
 
     def close(self) -> None:
         """Forget the rows."""
@@ -150,19 +147,16 @@ def _visit(
     gap = gaps(queries, centers[own], others[near])
     for at, cell in enumerate((chunk.first + near).tolist()):
         active = np.flatnonzero((gap[:, at] < reach * np.sqrt(found[0][:, -1])) | (cell == own))
-        for points, rows in chunk.pieces(cell) if len(active) else ():
-            better = (found[0][active, -1] > 0) | (
-                found[1][active, -1] > rows[0]
-            )  # full of equal rows with low numbers
-            merge_nearest(queries, query_rows, points, rows, found, active[better])
+        if len(active):
+            merge_nearest(queries, query_rows, *chunk.rows_of(cell), found, active)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:
-    """Stretches of queries in one cell, of at most GROUP_ROWS."""
+    """Stretches of queries in one cell, of at most QUERIES_AT_ONCE."""
     edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
     for start, stop in itertools.pairwise(edges):
-        for at in range(start, stop, GROUP_ROWS):
-            yield slice(at, min(at + GROUP_ROWS, stop))
+        for at in range(start, stop, QUERIES_AT_ONCE):
+            yield slice(at, min(at + QUERIES_AT_ONCE, stop))
 
 
 def needed_reach(

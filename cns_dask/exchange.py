@@ -1,34 +1,45 @@
 """Move rows to another order out of core: every block is sorted and written once, then every output chunk collects its
 stretch of each block.
 
-Entries carry an integer key that says where they go. A block's entries are sorted by key, so what one output chunk
-needs of a block is one slice; the scratch arrays are stored in shards of small chunks, of which a slice reads few.
+Entries are records with a field "key", an integer that says where they go. A block's entries are sorted by key, so what
+one output chunk needs of a block is one slice. They lie as bytes in one scratch array: one read or write per block.
 Two passes over the data, tasks linear in their number, and no task holds more than a block or a chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from cns_dask.types import ArrayLike, IntArray
 
 
-def write_sorted(keys: IntArray, values: Sequence[ArrayLike], targets: Sequence[ArrayLike], start: int) -> IntArray:
-    """Write the entries of one block, by key, from position `start` of the targets on; return the sorted keys.
+def entry_type(**values: tuple[str, int]) -> np.dtype[Any]:
+    """Type of an entry: the key, and for each of the values its type and length.
 
-    `targets` are the scratch arrays of the keys and of each of the values.
+    Examples
+    --------
+    >>> entry_type(point=("float32", 3)).itemsize
+    20
     """
+    return np.dtype([("key", "int64"), *((name, dtype, (width,)) for name, (dtype, width) in values.items())])
+
+
+def write_sorted(entry: DTypeLike, keys: IntArray, target: ArrayLike, start: int, **values: ArrayLike) -> IntArray:
+    """Write the entries of one block, by key, from `start` on in the scratch array; return the sorted keys."""
     order = np.argsort(keys, kind="stable")
-    for array, target in zip((keys, *values), targets, strict=True):
-        target[start : start + len(order)] = np.asarray(array)[order]
+    entries = np.empty(len(order), entry)
+    for name, array in {"key": keys, **values}.items():
+        entries[name] = array[order]
+    target[start : start + len(order)] = entries.view(np.int8).reshape(len(order), -1)
     return keys[order]
 
 
-def collect(sources: Sequence[ArrayLike], parts: Sequence[slice]) -> list[ArrayLike]:
-    """Entries of these parts of the scratch arrays, in the order of their keys: keys first, then the values."""
-    parts = [part for part in parts if part.stop > part.start]
-    read = [np.concatenate([np.asarray(source[part]) for part in parts]) for source in sources]
-    order = np.argsort(read[0], kind="stable")
-    return [array[order] for array in read]
+def collect(entry: DTypeLike, source: ArrayLike, parts: Sequence[slice]) -> Any:
+    """Entries of these parts of the scratch array, in the order of their keys."""
+    read = [np.asarray(source[part]) for part in parts if part.stop > part.start]
+    entries = np.concatenate(read).view(entry)[:, 0]
+    return entries[np.argsort(entries["key"], kind="stable")]

@@ -5,6 +5,7 @@ Like `pipeline`, whose part it is, this starts work and writes; the mathematics 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from cns_dask.audit import recall_interval, recall_of_rows, sample_of_rows
 from cns_dask.cells import learn_centers, nearest_centers, needed_reach, search_cells, shifted
-from cns_dask.exchange import collect, write_sorted
+from cns_dask.exchange import collect, entry_type, write_sorted
 from cns_dask.neighbors import exact_graph, exact_search, with_self_first
 from cns_dask.plan import SAMPLED_PER_CELL, GraphPlan
 from cns_dask.runtime import Progress, run
@@ -24,6 +25,7 @@ from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
 
 AUDITED_ROWS = 1000
 CALIBRATED_ROWS = 500
+WHOLE_READS = 16  # outputs up to which blocks are read whole: more, and they are stored in pieces
 CHAINS = 4  # of searches of a sample through all chunks, side by side
 
 Advance = Callable[[], None]
@@ -90,41 +92,37 @@ class GraphWork:
         ((centers, offset),) = run([dask.delayed(learn_centers)(self._sampled(rows), n_cells, self._seed)], advance)
         store.put("cells/centers", centers)
         store.put("cells/offset", offset)
-        shape, chunks = (self._n_rows, centers.shape[1]), (self._plan.rows_per_chunk, centers.shape[1])
+        shape, chunks = (self._n_rows, centers.shape[1]), (self._plan.rows_per_cell_chunk, centers.shape[1])
         points, numbers = store.create("cells/points", shape, chunks), store.create("cells/rows", shape[:1], chunks[:1])
         return Cells(store.array("cells/centers"), None, points, numbers, store.array("cells/offset"), reach=1.0)
 
     def _fill_cells(self, cells: Cells, advance: Advance) -> Cells:
         """Move every row to its cell."""
-        parts = self._row_parts()
-        shards, targets = self._scratch(self._plan.rows_per_chunk, (("float32", (cells.points.shape[1],)),))
+        blocks, chunks = self._row_parts(), _parts(self._n_rows, self._plan.rows_per_cell_chunk)
+        entry = entry_type(point=("float32", cells.points.shape[1]))
+        stride, scratch = self._scratch(len(blocks), self._plan.rows_per_chunk, entry, len(chunks))
         tasks = [
-            dask.delayed(sort_into_cells)(self._points, part, cells.centers, cells.offset, targets, at * shards)
-            for at, part in enumerate(parts)
+            dask.delayed(sort_into_cells)(self._points, part, cells.centers, cells.offset, scratch, at * stride)
+            for at, part in enumerate(blocks)
         ]
         counts = np.array(run(tasks, advance))
         self._store.put("cells/starts", np.concatenate([[0], np.cumsum(counts.sum(axis=0))]))
-        cuts = cell_cuts(counts, np.array([0, *(part.stop for part in parts)]))
-        run(
-            [
-                dask.delayed(fill_chunk)(targets, _slices(cuts, at, shards), self._n_rows, cells, part)
-                for at, part in enumerate(parts)
-            ],
-            advance,
-        )
+        cuts = cell_cuts(counts, np.array([0, *(part.stop for part in chunks)]))
+        tasks = [
+            dask.delayed(fill_chunk)(scratch, _slices(cuts, at, stride), self._n_rows, cells, part)
+            for at, part in enumerate(chunks)
+        ]
+        run(tasks, advance)
         return replace(cells, starts=self._store.array("cells/starts"))
 
-    def _scratch(self, rows: int, values: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, list[ArrayLike]]:
-        """Scratch arrays for blocks of `rows` rows: rows from one block to the next, arrays of keys and values."""
-        per_chunk = max(64, -(-rows // self._plan_chunks()))  # what a chunk of the output takes of a block
-        shard = per_chunk * -(-rows // per_chunk)
-        n_blocks = -(-self._n_rows // rows)
-        return shard, [
-            self._store.scratch(
-                f"sorted-{at}", (n_blocks * shard, *shape), (per_chunk, *shape), dtype=dtype, rows_per_shard=shard
-            )
-            for at, (dtype, shape) in enumerate((("int64", ()), *values))
-        ]
+    def _scratch(self, n_blocks: int, rows: int, entry: np.dtype[Any], n_outputs: int) -> tuple[int, ArrayLike]:
+        """A scratch array of blocks of `rows` entries for `n_outputs` chunks, and the rows from block to block."""
+        width = entry.itemsize
+        piece = max(64, -(-rows // n_outputs)) if n_outputs > WHOLE_READS else rows  # what an output takes of a block
+        stride = piece * -(-rows // piece)
+        shard = stride if piece < stride else None
+        shape = (n_blocks * stride, width)
+        return stride, self._store.scratch("sorted", shape, (piece, width), dtype="int8", rows_per_shard=shard)
 
     def _calibrate(self, cells: Cells, share: float, advance: Advance) -> tuple[float, float]:
         """The reach that finds this share of the neighbours of a sample, and how many rows a query then meets."""
@@ -145,18 +143,17 @@ class GraphWork:
 
     def _search(self, cells: Cells, graph: list[ArrayLike]) -> None:
         """Search in the cells, and write the lists in row order."""
-        lists = ("int64", (self._k,)), ("float32", (self._k,))
-        shards, targets = self._scratch(self._plan.rows_per_search, lists)
-        parts, outputs = _parts(self._n_rows, self._plan.rows_per_search), self._row_parts()
+        parts, outputs = search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search), self._row_parts()
+        stride, scratch = self._scratch(len(parts), 2 * self._plan.rows_per_search, list_entry(self._k), len(outputs))
         edges = np.array([0, *(part.stop for part in outputs)])
         searches = [
-            dask.delayed(search_and_sort)(cells, part, self._k, targets, at * shards, edges)
+            dask.delayed(search_and_sort)(cells, part, self._k, scratch, at * stride, edges)
             for at, part in enumerate(parts)
         ]
         with self._progress.stage("neighbors", len(searches) + len(outputs)) as advance:
             cuts = np.array(run(searches, advance))
             collected = [
-                dask.delayed(collect_chunk)(targets, _slices(cuts, at, shards), graph, part)
+                dask.delayed(collect_chunk)(scratch, _slices(cuts, at, stride), graph, part)
                 for at, part in enumerate(outputs)
             ]
             run(collected, advance)
@@ -183,19 +180,20 @@ def shifted_rows(parts: list[FloatArray], offset: ArrayLike) -> FloatArray:
 
 
 def sort_into_cells(
-    points: ArrayLike, part: slice, centers: ArrayLike, offset: ArrayLike, targets: list[ArrayLike], start: int
+    points: ArrayLike, part: slice, centers: ArrayLike, offset: ArrayLike, scratch: ArrayLike, start: int
 ) -> IntArray:
     """Write some rows in the order of their cells; return the number of them in every cell."""
     values = shifted(np.asarray(points[part]), np.asarray(offset[...]))
     cells = nearest_centers(values, np.asarray(centers[...]))[:, 0]
-    write_sorted(cells * points.shape[0] + np.arange(part.start, part.stop), [values], targets, start)
+    keys = cells * points.shape[0] + np.arange(part.start, part.stop)
+    write_sorted(entry_type(point=("float32", values.shape[1])), keys, scratch, start, point=values)
     return np.bincount(cells, minlength=centers.shape[0])
 
 
-def fill_chunk(sources: list[ArrayLike], slices: list[slice], n_rows: int, cells: Cells, part: slice) -> None:
+def fill_chunk(scratch: ArrayLike, slices: list[slice], n_rows: int, cells: Cells, part: slice) -> None:
     """Collect one chunk of rows in the order of the cells, and write it."""
-    keys, values = collect(sources, slices)
-    cells.points[part], cells.rows[part] = values, keys % n_rows
+    entries = collect(entry_type(point=("float32", cells.points.shape[1])), scratch, slices)
+    cells.points[part], cells.rows[part] = entries["point"], entries["key"] % n_rows
 
 
 def cell_cuts(counts: IntArray, edges: IntArray) -> IntArray:
@@ -221,20 +219,42 @@ def reach_for(
     return reach, float(((visits < reach) @ sizes).mean())
 
 
+def list_entry(n_neighbors: int) -> np.dtype[Any]:
+    """Entry of one row's list; its key is the row number."""
+    return entry_type(indices=("int64", n_neighbors), distances=("float32", n_neighbors))
+
+
 def search_and_sort(
-    cells: Cells, part: slice, n_neighbors: int, targets: list[ArrayLike], start: int, edges: IntArray
+    cells: Cells, part: slice, n_neighbors: int, scratch: ArrayLike, start: int, edges: IntArray
 ) -> IntArray:
     """Find the neighbours of the rows at some positions, and write them by row number; count those before each edge."""
     queries, rows = np.asarray(cells.points[part]), np.asarray(cells.rows[part])
     own = np.searchsorted(np.asarray(cells.starts[...]), np.arange(part.start, part.stop), side="right") - 1
     distances, indices = with_self_first(search_cells(queries, rows, own, cells, n_neighbors - 1), rows)
-    return np.searchsorted(write_sorted(rows, [indices, distances], targets, start), edges)
+    keys = write_sorted(list_entry(n_neighbors), rows, scratch, start, indices=indices, distances=distances)
+    return np.searchsorted(keys, edges)
 
 
-def collect_chunk(sources: list[ArrayLike], slices: list[slice], graph: list[ArrayLike], part: slice) -> None:
+def collect_chunk(scratch: ArrayLike, slices: list[slice], graph: list[ArrayLike], part: slice) -> None:
     """Collect the lists of one chunk of rows, and write them."""
-    _, indices, distances = collect(sources, slices)
-    graph[0][part], graph[1][part] = indices, distances
+    entries = collect(list_entry(graph[0].shape[1]), scratch, slices)
+    graph[0][part], graph[1][part] = entries["indices"], entries["distances"]
+
+
+def search_parts(starts: IntArray, step: int) -> list[slice]:
+    """Positions that are searched together: about `step`, never twice as many, whole cells where they are not too large.
+
+    Examples
+    --------
+    >>> search_parts(np.array([0, 5, 6, 30]), 4)
+    [slice(0, 5, None), slice(5, 8, None), slice(8, 12, None), ..., slice(28, 30, None)]
+    """
+    n_rows = int(starts[-1])
+    wanted = np.arange(step, n_rows, step)
+    ends = starts[np.searchsorted(starts, wanted)]
+    edges = [0, *np.unique(np.where(ends - wanted < step, ends, wanted)).tolist()]
+    edges += [n_rows] if edges[-1] < n_rows else []
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def _parts(n_rows: int, step: int) -> list[slice]:
@@ -247,10 +267,10 @@ def _by_part(rows: IntArray, parts: list[slice]) -> list[IntArray]:
     return [some for some in split if len(some)]
 
 
-def _slices(cuts: IntArray, at: int, shards: int) -> list[slice]:
+def _slices(cuts: IntArray, at: int, stride: int) -> list[slice]:
     """Where each block keeps what belongs to output chunk `at`."""
     return [
-        slice(block * shards + int(low), block * shards + int(high))
+        slice(block * stride + int(low), block * stride + int(high))
         for block, (low, high) in enumerate(cuts[:, at : at + 2])
     ]
 

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from cns_dask.plan import rows_per_slice
+from cns_dask.plan import POINTS_AT_ONCE, QUERIES_AT_ONCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,83 +95,133 @@ def merge_nearest(
         by distance, then by row number.
     some
         Only these queries; all if None.
+
+    Row numbers ascend within `rows`.
     """
-    if not nearest[0].shape[1]:
-        return
+    width = nearest[0].shape[1]
     some = np.arange(len(queries)) if some is None else some
-    step = rows_per_slice(len(points))
-    for start in range(0, len(some), step):
-        part = some[start : start + step]
-        nearest_block(queries, query_rows, part, points, rows, lower_bounds(queries[part], points), *nearest)
+    for first in range(0, len(points) if width else 0, POINTS_AT_ONCE):
+        tile = slice(first, first + POINTS_AT_ONCE)
+        # a list full of equal points with low numbers takes no more
+        some = some[(nearest[0][some, -1] > 0) | (nearest[1][some, -1] > rows[first])]
+        for start in range(0, len(some), QUERIES_AT_ONCE):
+            part = some[start : start + QUERIES_AT_ONCE]
+            bounds = lower_bounds(queries[part], points[tile])
+            guess = np.full(len(part), np.inf, bounds.dtype)
+            if nearest[1][part, 0].max() < 0 and bounds.shape[1] > width + 1:  # empty lists: most points will not stay
+                guess = bounds.dtype.type(1.001) * np.partition(bounds, width + 1, axis=1)[:, width + 1]
+            nearest_block(queries, query_rows, part, points[tile], rows[tile], bounds, guess, *nearest)
 
 
 def lower_bounds(queries: NDArray[Any], points: NDArray[Any]) -> NDArray[Any]:
     """Lower bounds of all squared distances: |q|^2 + |r|^2 - 2 q.r, less what rounding can amount to.
 
-    One matrix product gives the sum: (q, |q|^2, 1) . (-2 r, 1, |r|^2). Its rounding error is below
-    (d + 6) eps (|q| + |r|)^2 <= 2 (d + 6) eps (|q|^2 + |r|^2); twice that is taken off by shrinking the two norms.
+    One matrix product gives the sum: (q, |q|^2, 1) . (-2 r, 1, |r|^2), after the first query is taken off both. Its
+    rounding error is below (d + 8) eps (|q| + |r|)^2 <= 2 (d + 8) eps (|q|^2 + |r|^2); twice that is taken off by
+    shrinking the two norms.
     """
-    shrink = queries.dtype.type(1 - 4 * (queries.shape[1] + 6) * np.finfo(queries.dtype).eps)
-    ones_q, ones_p = np.ones(len(queries), queries.dtype), np.ones(len(points), points.dtype)
-    left = np.column_stack([queries, shrink * np.einsum("ij,ij->i", queries, queries), ones_q])
-    right = np.column_stack([-2 * points, ones_p, shrink * np.einsum("ij,ij->i", points, points)])
+    shrink = 1 - 4 * (queries.shape[1] + 8) * np.finfo(queries.dtype).eps
+    left = np.empty((len(queries), queries.shape[1] + 2), queries.dtype)
+    right = np.empty((len(points), points.shape[1] + 2), points.dtype)
+    extend_block(queries, queries[0], 1, shrink, left[:, -2], left[:, -1], left)
+    extend_block(points, queries[0], -2, shrink, right[:, -1], right[:, -2], right)
     return np.asarray(left @ right.T)
+
+
+@_compiled
+def extend_block(
+    points: NDArray[Any],
+    center: NDArray[Any],
+    factor: float,
+    shrink: float,
+    norms: NDArray[Any],
+    ones: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """Fill one side of the product of `lower_bounds`: `factor` times the points less the center, norms and ones."""
+    for i in range(points.shape[0]):
+        squared = points[i, 0] * 0
+        for f in range(points.shape[1]):
+            shifted = points[i, f] - center[f]
+            squared += shifted * shifted
+            out[i, f] = factor * shifted
+        norms[i] = shrink * squared
+        ones[i] = 1
 
 
 @_compiled
 def insert(distances: NDArray[Any], indices: NDArray[Any], squared: float, row: int) -> None:
     """Put (squared, row) in its place of one sorted list; the last entry drops out."""
-    low, high = 0, len(distances) - 1
-    while low < high:  # the first place whose (distance, row) is larger
-        middle = (low + high) // 2
-        if distances[middle] > squared or (distances[middle] == squared and indices[middle] > row):
-            high = middle
-        else:
-            low = middle + 1
-    for slot in range(len(distances) - 1, low, -1):
+    slot = len(distances) - 1
+    while slot > 0 and (distances[slot - 1] > squared or (distances[slot - 1] == squared and indices[slot - 1] > row)):
         distances[slot] = distances[slot - 1]
         indices[slot] = indices[slot - 1]
-    distances[low] = squared
-    indices[low] = row
+        slot -= 1
+    distances[slot] = squared
+    indices[slot] = row
 
 
 @_compiled
-def nearest_block(
+def merge_row(
+    query: NDArray[Any],
+    query_row: int,
+    points: NDArray[Any],
+    rows: NDArray[Any],
+    bounds: NDArray[Any],
+    limit: float,
+    distances: NDArray[Any],
+    indices: NDArray[Any],
+) -> None:
+    """Merge the points that are not farther than `limit` into the list of one query."""
+    n_points, n_features = points.shape
+    last = len(distances) - 1
+    for start in range(0, n_points, 64):  # most stretches hold nothing near: looked at without a branch
+        stop = min(start + 64, n_points)
+        hits = 0
+        for j in range(start, stop):
+            hits += bounds[j] <= limit
+        if hits == 0:
+            continue
+        for j in range(start, stop):
+            if bounds[j] > limit or rows[j] == query_row:
+                continue
+            squared = bounds[j] * 0
+            for f in range(n_features):
+                difference = query[f] - points[j, f]
+                squared += difference * difference
+            if squared > limit or (squared == distances[last] and rows[j] >= indices[last]):
+                continue
+            insert(distances, indices, squared, rows[j])
+            limit = min(limit, distances[last])
+
+
+@_compiled
+def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
     queries: NDArray[Any],
     query_rows: NDArray[Any],
     some: NDArray[Any],
     points: NDArray[Any],
     rows: NDArray[Any],
     bounds: NDArray[Any],
+    guess: NDArray[Any],
     distances: NDArray[Any],
     indices: NDArray[Any],
 ) -> None:
     """Merge `points` into the lists of the queries `some`, given lower bounds of their squared distances (some, r).
 
     A pair is measured by direct differences (symmetric, the same in every block) only if its cheap lower bound does
-    not already exclude it: so the order of the matrix product's additions decides nothing.
+    not already exclude it: so the order of the matrix product's additions decides nothing. For an empty list, `guess`
+    may be where it will end: if it does not fill up to there, the search is repeated without.
     """
-    n_points, n_features = points.shape
     last = distances.shape[1] - 1
     for at in range(len(some)):
         i = some[at]
-        for start in range(0, n_points, 64):  # most stretches hold nothing near: looked at without a branch
-            stop = min(start + 64, n_points)
-            hits = 0
-            for j in range(start, stop):
-                hits += bounds[at, j] <= distances[i, last]
-            if hits == 0:
-                continue
-            for j in range(start, stop):
-                if bounds[at, j] > distances[i, last] or rows[j] == query_rows[i]:
-                    continue
-                squared = bounds[at, j] * 0
-                for f in range(n_features):
-                    difference = queries[i, f] - points[j, f]
-                    squared += difference * difference
-                if squared > distances[i, last] or (squared == distances[i, last] and rows[j] >= indices[i, last]):
-                    continue
-                insert(distances[i], indices[i], squared, rows[j])
+        limit = min(distances[i, last], guess[at])
+        merge_row(queries[i], query_rows[i], points, rows, bounds[at], limit, distances[i], indices[i])
+        if limit < np.inf and indices[i, last] < 0:
+            distances[i] = np.inf
+            indices[i] = -1
+            merge_row(queries[i], query_rows[i], points, rows, bounds[at], distances[i, last], distances[i], indices[i])
 
 
 @_compiled

@@ -16,7 +16,9 @@ PROCESS_BYTES = 400 * 2**20  # of a worker that has imported everything and hold
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
-PAIR_BYTES = 4 * 2**20  # of the distance bounds of one slice of queries against one block of points
+QUERIES_AT_ONCE, POINTS_AT_ONCE = 1024, 2048  # whose distance bounds are in memory together
+PAIRS_BYTES = FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE
+CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from
@@ -33,9 +35,11 @@ class GraphPlan:
     Attributes
     ----------
     rows_per_chunk
-        Rows of one chunk of points and neighbours, in row order and in the order of the cells.
+        Rows of one chunk of points and neighbours.
     n_cells
         Cells of the approximate search; 0 for an exact one.
+    rows_per_cell_chunk
+        Rows of one chunk of points in the order of the cells.
     rows_per_search
         Rows that one task finds the neighbours of.
     bytes_per_task
@@ -48,6 +52,7 @@ class GraphPlan:
 
     rows_per_chunk: int
     n_cells: int
+    rows_per_cell_chunk: int
     rows_per_search: int
     bytes_per_task: dict[str, int]
     disk_bytes: int
@@ -71,23 +76,25 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
     points = {"points": 3 * FLOAT * rows * n_features}
     entry = FLOAT * n_neighbors  # of one row's list: indices, or distances
     if exact:
-        held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + 2 * PAIR_BYTES}
+        held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + 2 * PAIRS_BYTES}
         disk = n_rows * (FLOAT * n_features + 2 * entry)
-        return GraphPlan(rows, 0, rows, points | held, disk, chunks * (chunks + 3))
+        return GraphPlan(rows, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
     n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))
     per_search = _clip(math.ceil(n_rows / 16), 1024, 16 * CELL_ROWS)
+    cell_chunk = _clip(CELL_CHUNK_BYTES // (FLOAT // 2 * n_features), 1024, n_rows)
     searches = math.ceil(n_rows / per_search)
     row, kept = FLOAT * n_features, FLOAT // 2 * n_features + FLOAT  # a row as it comes; rounded, with its number
     centers = FLOAT // 2 * n_cells * n_features
     return GraphPlan(
         rows_per_chunk=rows,
         n_cells=n_cells,
+        rows_per_cell_chunk=cell_chunk,
         rows_per_search=per_search,
         bytes_per_task=points
         | {
             "centers": 3 * SAMPLED_PER_CELL * n_cells * row + 4 * FLOAT * n_cells * 256,
-            "cells": rows * (2 * row + 3 * kept) + 2 * centers + 2 * PAIR_BYTES,
-            "neighbors": per_search * (2 * kept + 4 * entry) + rows * kept + 3 * centers + 2 * PAIR_BYTES,
+            "cells": rows * (2 * row + 3 * kept) + 2 * centers + 2 * PAIRS_BYTES,
+            "neighbors": per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + 2 * PAIRS_BYTES,
             "collect": rows * 5 * entry,
         },
         disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
@@ -154,7 +161,7 @@ def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> 
         rows_per_column_chunk=column_rows,
         bytes_per_task={
             "points": 3 * FLOAT * rows * n_features,
-            "neighbors": FLOAT * rows * (3 * n_features + 4 * k_max) + PAIR_BYTES,
+            "neighbors": FLOAT * rows * (3 * n_features + 4 * k_max) + PAIRS_BYTES,
             "spectrum": FLOAT * n_rows * (SPECTRUM_STEPS + 4),
             "columns": columns * per_column + FLOAT * n_rows * (KRYLOV_VECTORS + 4),
             "cells": FLOAT * n_candidates * (2 * column_rows + (SUMMED_AT_ONCE + 2) * n_candidates),
@@ -168,11 +175,6 @@ def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> 
 def rows_per_chunk(n_rows: int, width: int) -> int:
     """Rows of a chunk: an eighth of the data (for a few cores), within 1 024 rows and CHUNK_BYTES."""
     return min(n_rows, max(1024, min(math.ceil(n_rows / 8), CHUNK_BYTES // (FLOAT * width))))
-
-
-def rows_per_slice(n_columns: int) -> int:
-    """Queries that are measured against `n_columns` rows at once."""
-    return max(1, PAIR_BYTES // (FLOAT * max(1, n_columns)))
 
 
 def _clip(value: int, low: int, high: int) -> int:

@@ -20,6 +20,7 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
+import zarr.codecs
 from dask.delayed import Delayed
 
 from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError, OutputError
@@ -131,6 +132,7 @@ class ResultStore:
             chunks=_clamped(chunks, shape),
             dimension_names=spec.dims,
             fill_value=np.nan if spec.dtype.startswith("float") else -1,  # a lost chunk must not look like a value
+            compressors=zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),  # fast, and integers are half zeros
             attributes={"description": spec.meaning},
         )
         return StoredArray(array)
