@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cns_dask.kernels import merge_nearest, project_block
+from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells
 from cns_dask.plan import QUERIES_AT_ONCE
 from cns_dask.types import Cells, FloatArray, IntArray
 
@@ -111,18 +111,18 @@ class _Chunk:
         self._loaded: tuple[FloatArray, IntArray] | None = None
         self.first = int(np.searchsorted(starts, part.start, side="right")) - 1
         self.last = int(np.searchsorted(starts, part.stop, side="left"))  # cells first to last - 1 have rows here
-        self._bounds = np.clip(starts[self.first : self.last + 1], part.start, part.stop) - part.start
+        bounds = np.clip(starts[self.first : self.last + 1], part.start, part.stop) - part.start
+        self.edges = np.column_stack([bounds[:-1], bounds[1:]])
 
     def holds(self, cell: int) -> bool:
         """Whether rows of a cell are here."""
         return self.first <= cell < self.last
 
-    def rows_of(self, cell: int) -> tuple[FloatArray, IntArray]:
-        """Points and row numbers of a cell, in row order."""
+    def load(self) -> tuple[FloatArray, IntArray]:
+        """Points and row numbers, read once."""
         if self._loaded is None:
             self._loaded = np.asarray(self._cells.points[self._part]), np.asarray(self._cells.rows[self._part])
-        part = slice(*self._bounds[cell - self.first : cell - self.first + 2])
-        return self._loaded[0][part], self._loaded[1][part]
+        return self._loaded
 
     def close(self) -> None:
         """Forget the rows."""
@@ -138,17 +138,22 @@ def _visit(
     query_rows: IntArray,
     found: tuple[FloatArray, IntArray],
 ) -> None:
-    """Search one group of queries in the cells of one chunk that are in reach, the nearest cell first."""
-    others = centers[chunk.first : chunk.last]
-    separation = np.sqrt(((others - centers[own]) ** 2).sum(axis=1))
-    radius = np.sqrt(((queries - centers[own]) ** 2).sum(axis=1).max())
-    near = np.flatnonzero(separation / 2 - radius < reach * np.sqrt(found[0][:, -1].max()))
+    """Search one group of queries in the cells of one chunk that are in reach: its own, then the nearest first."""
+    center, others = centers[own], centers[chunk.first : chunk.last]
+    if chunk.holds(own):
+        points, rows = chunk.load()
+        part = slice(*chunk.edges[own - chunk.first])
+        merge_nearest(queries, query_rows, points[part], rows[part], found)
+    separation = np.sqrt(((others - center) ** 2).sum(axis=1))
+    radius = np.sqrt(((queries - center) ** 2).sum(axis=1).max())
+    close = separation / 2 - radius < reach * np.sqrt(found[0][:, -1].max())
+    filled = chunk.edges[:, 1] > chunk.edges[:, 0]
+    near = np.flatnonzero(close & filled & (np.arange(chunk.first, chunk.last) != own))
     near = near[np.argsort(separation[near], kind="stable")]
-    gap = gaps(queries, centers[own], others[near])
-    for at, cell in enumerate((chunk.first + near).tolist()):
-        active = np.flatnonzero((gap[:, at] < reach * np.sqrt(found[0][:, -1])) | (cell == own))
-        if len(active):
-            merge_nearest(queries, query_rows, *chunk.rows_of(cell), found, active)
+    gap = gaps(queries, center, others[near])
+    if (gap < reach * np.sqrt(found[0][:, -1:])).any():
+        edges, shrink = chunk.edges[near], shrinkage(queries)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *found)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:

@@ -120,12 +120,17 @@ def lower_bounds(queries: NDArray[Any], points: NDArray[Any]) -> NDArray[Any]:
     rounding error is below (d + 8) eps (|q| + |r|)^2 <= 2 (d + 8) eps (|q|^2 + |r|^2); twice that is taken off by
     shrinking the two norms.
     """
-    shrink = 1 - 4 * (queries.shape[1] + 8) * np.finfo(queries.dtype).eps
+    shrink = shrinkage(queries)
     left = np.empty((len(queries), queries.shape[1] + 2), queries.dtype)
     right = np.empty((len(points), points.shape[1] + 2), points.dtype)
     extend_block(queries, queries[0], 1, shrink, left[:, -2], left[:, -1], left)
     extend_block(points, queries[0], -2, shrink, right[:, -1], right[:, -2], right)
     return np.asarray(left @ right.T)
+
+
+def shrinkage(queries: NDArray[Any]) -> float:
+    """The factor that takes the rounding of `lower_bounds` off the norms."""
+    return float(1 - 4 * (queries.shape[1] + 8) * np.finfo(queries.dtype).eps)
 
 
 @_compiled
@@ -222,6 +227,66 @@ def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function t
             distances[i] = np.inf
             indices[i] = -1
             merge_row(queries[i], query_rows[i], points, rows, bounds[at], distances[i, last], distances[i], indices[i])
+
+
+@_compiled
+def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
+    queries: NDArray[Any],
+    query_rows: NDArray[Any],
+    center: NDArray[Any],
+    points: NDArray[Any],
+    rows: NDArray[Any],
+    edges: NDArray[Any],
+    gaps: NDArray[Any],
+    reach: float,
+    shrink: float,
+    distances: NDArray[Any],
+    indices: NDArray[Any],
+) -> None:
+    """Merge the points of cells into the lists of the queries that have them in reach, cell after cell.
+
+    `merge_nearest` for many small sets in one call: a call for each would spend its time in the interpreter, and keep
+    other threads from theirs.
+
+    Parameters
+    ----------
+    queries, query_rows, points, rows, distances, indices
+        As for `merge_nearest`.
+    center
+        Taken off queries and points for the lower bounds (d,).
+    edges
+        First and last + 1 point of every cell (c, 2).
+    gaps
+        A cell is in reach of a query while its gap (m, c) is below `reach` times the last distance on the list.
+    shrink
+        As in `lower_bounds`.
+    """
+    n_queries, n_features = queries.shape
+    last = distances.shape[1] - 1
+    largest = min(POINTS_AT_ONCE, (edges[:, 1] - edges[:, 0]).max())
+    extended = np.empty((n_queries, n_features + 2), queries.dtype)
+    extend_block(queries, center, 1, shrink, extended[:, n_features], extended[:, n_features + 1], extended)
+    left, right = np.empty_like(extended), np.empty((largest, n_features + 2), queries.dtype)
+    some, product = np.empty(n_queries, np.int64), np.empty(n_queries * largest, queries.dtype)
+    for cell in range(edges.shape[0]):
+        count = 0
+        for i in range(n_queries):
+            if gaps[i, cell] < reach * np.sqrt(distances[i, last]):
+                some[count], left[count] = i, extended[i]
+                count += 1
+        for first in range(edges[cell, 0], edges[cell, 1] if count else 0, POINTS_AT_ONCE):
+            tile = slice(first, min(first + POINTS_AT_ONCE, edges[cell, 1]))
+            size = tile.stop - tile.start
+            side = right[:size]
+            extend_block(points[tile], center, -2, shrink, side[:, n_features + 1], side[:, n_features], side)
+            bounds = product[: count * size].reshape(count, size)
+            np.dot(left[:count], side.T, bounds)
+            for at in range(count):
+                i = some[at]
+                limit = distances[i, last]
+                merge_row(
+                    queries[i], query_rows[i], points[tile], rows[tile], bounds[at], limit, distances[i], indices[i]
+                )
 
 
 @_compiled

@@ -16,7 +16,7 @@ PROCESS_BYTES = 400 * 2**20  # of a worker that has imported everything and hold
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
-QUERIES_AT_ONCE, POINTS_AT_ONCE = 1024, 2048  # whose distance bounds are in memory together
+QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
 PAIRS_BYTES = FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE
 CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
@@ -76,7 +76,7 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
     points = {"points": 3 * FLOAT * rows * n_features}
     entry = FLOAT * n_neighbors  # of one row's list: indices, or distances
     if exact:
-        held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + 2 * PAIRS_BYTES}
+        held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + PAIRS_BYTES}
         disk = n_rows * (FLOAT * n_features + 2 * entry)
         return GraphPlan(rows, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
     n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))
@@ -93,8 +93,8 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
         bytes_per_task=points
         | {
             "centers": 3 * SAMPLED_PER_CELL * n_cells * row + 4 * FLOAT * n_cells * 256,
-            "cells": rows * (2 * row + 3 * kept) + 2 * centers + 2 * PAIRS_BYTES,
-            "neighbors": per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + 2 * PAIRS_BYTES,
+            "cells": rows * (2 * row + 3 * kept) + 2 * centers + PAIRS_BYTES,
+            "neighbors": per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + PAIRS_BYTES,
             "collect": rows * 5 * entry,
         },
         disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
