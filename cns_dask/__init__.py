@@ -8,7 +8,7 @@ model.labels_, model.memberships_, model.n_clusters_
 from importlib.metadata import version
 
 from cns_dask.estimator import CNS
-from cns_dask.neighbors import neighbor_graph
+from cns_dask.graphs import neighbor_graph
 from cns_dask.result import Result, open_result
 from cns_dask.settings import Settings
 from cns_dask.transition import transition_matrix

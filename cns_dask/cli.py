@@ -1,4 +1,4 @@
-"""The face for the command line: `cns-dask fit`, `predict`, `show`, `report` and `demo`.
+"""The face for the command line: `cns-dask fit`, `neighbors`, `predict`, `show`, `report` and `demo`.
 
 Exit codes: 0 done, 2 wrong usage or input, 1 failure.
 """
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from cns_dask.errors import CNSError, UsageError
+from cns_dask.neighbors import RULE, describe_quality
 from cns_dask.settings import Settings
 
 app = typer.Typer(
@@ -42,14 +43,27 @@ Out = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_def
 Overwrite = Annotated[bool, typer.Option(help="Replace an existing result, once the new one is complete.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
 SchedulerFile = Annotated[str | None, typer.Option(help="File that a running Dask scheduler wrote.")]
+Metric = Annotated[str, typer.Option(help="euclidean or cosine.")]
+Method = Annotated[str, typer.Option(help=f"Search for neighbours: exact, cells, descent, or auto: {RULE}.")]
+Recall = Annotated[float, typer.Option(help="Share of the neighbours that an approximate search has to find.")]
 Workers = Annotated[int, typer.Option(min=0, help="Worker processes to start here; 0: threads of this process.")]
 
 
 @app.command()
 def fit(  # noqa: PLR0913, PLR0917 - one option per setting
-    data: Annotated[str, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)],
     out: Out,
-    metric: Annotated[str, typer.Option(help="euclidean or cosine.")] = _DEFAULT.metric,
+    data: Annotated[
+        str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)
+    ] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            help="kNN graph to use: of `neighbors`, a Zarr array or .npy of row numbers, a SciPy .npz of distances."
+        ),
+    ] = None,
+    metric: Metric = _DEFAULT.metric,
+    method: Method = _DEFAULT.method,
+    recall: Recall = _DEFAULT.recall,
     n_neighbors: Annotated[
         Any, typer.Option(parser=_INTEGERS, metavar="K,...", help="Fix k, or the ks to try (the row itself counts).")
     ] = None,
@@ -79,6 +93,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     """Cluster DATA and store everything that was found in OUT."""
     settings = Settings(
         metric=metric,
+        method=method,
+        recall=recall,
         n_neighbors=n_neighbors,
         lam=lam,
         n_clusters=n_clusters,
@@ -97,12 +113,51 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
 
     check_output(out, RESULT, overwrite=overwrite)
     with connection(scheduler, scheduler_file, workers):
-        result = pipeline.fit(data, settings, out=out, overwrite=overwrite, progress=visible_progress())
+        result = pipeline.fit(data, settings, graph=graph, out=out, overwrite=overwrite, progress=visible_progress())
     choice = result.choice
+    _echo_quality(result.graph, method)
     typer.echo(
         f"{choice.n_clusters} clusters in {result.n_rows} rows (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
         f"result: {out}   look at it: cns-dask show {out}"
     )
+
+
+@app.command()
+def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
+    data: Annotated[str, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)],
+    out: Out,
+    n_neighbors: Annotated[
+        int, typer.Option("--n-neighbors", "-k", help="Neighbours of every row, the row itself included.")
+    ],
+    metric: Metric = _DEFAULT.metric,
+    method: Method = _DEFAULT.method,
+    recall: Recall = _DEFAULT.recall,
+    random_state: Annotated[int, typer.Option(help="Seed.")] = _DEFAULT.random_state,
+    overwrite: Overwrite = False,
+    scheduler: Scheduler = None,
+    scheduler_file: SchedulerFile = None,
+    workers: Workers = 0,
+) -> None:
+    """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
+    from cns_dask.graphs import neighbor_graph
+    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.store import GRAPH, check_output
+
+    check_output(out, GRAPH, overwrite=overwrite)
+    with connection(scheduler, scheduler_file, workers):
+        graph = neighbor_graph(
+            data,
+            n_neighbors,
+            metric=metric,
+            method=method,
+            recall=recall,
+            random_state=random_state,
+            out=out,
+            overwrite=overwrite,
+            progress=visible_progress(),
+        )
+    _echo_quality(graph, method)
+    typer.echo(f"graph: {out}   cluster with it: cns-dask fit {data} --graph {out} --out clusters.zarr")
 
 
 @app.command()
@@ -191,6 +246,13 @@ def main() -> None:
         app()
 
 
+def _echo_quality(graph: Any, method: str) -> None:
+    """Print how the neighbours were found, how well, and by which rule."""
+    typer.echo(describe_quality(graph))
+    if method == "auto" and graph.method != "given":
+        typer.echo(f"(auto: {RULE})")
+
+
 def _show(result: Any) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -202,6 +264,7 @@ def _show(result: Any) -> None:
         f"criterion {choice.value:.4f} ({margin})",
         highlight=False,
     )
+    console.print(describe_quality(result.graph), highlight=False)
     clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
     for label, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True)):
         clusters.add_row(str(label), str(size), str(row))

@@ -38,7 +38,7 @@ def open_data(source: Any, *, min_rows: int = 2) -> da.Array:
     (3, 2)
     """
     if isinstance(source, str | os.PathLike):
-        array = _open_path(os.fspath(source))
+        array = open_path(os.fspath(source))
     elif isinstance(source, da.Array):
         array = source
     elif dask.is_dask_collection(source):
@@ -55,7 +55,8 @@ def is_lazy(source: Any) -> bool:
     return isinstance(source, str | os.PathLike | da.Array)
 
 
-def _open_path(location: str) -> da.Array:
+def open_path(location: str) -> da.Array:
+    """Open the array at a path or URL as it is."""
     if "://" in location:
         if location.endswith(".npy"):
             raise InvalidDataError(f"A .npy file must be on a disk. Got {location}. Copy it, or store a Zarr array.")

@@ -48,3 +48,7 @@ class NotEnoughMemoryError(CNSError, RuntimeError):
 
 class NotConvergedWarning(UserWarning):
     """A column was not solved to the tolerance; the message gives the residual that was reached."""
+
+
+class LowRecallWarning(UserWarning):
+    """An approximate graph misses more neighbours than asked for; the message gives the recall that was measured."""

@@ -26,8 +26,8 @@ class CNS(ClusterMixin, BaseEstimator):
 
     Parameters
     ----------
-    metric, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, max_candidates, scale, \
-max_components, tol, random_state
+    metric, method, recall, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, \
+max_candidates, scale, max_components, tol, random_state
         See `Settings`: none has to be set.
     verbose
         Show the progress of `fit`.
@@ -64,6 +64,8 @@ max_components, tol, random_state
         self,
         *,
         metric: str = "euclidean",
+        method: str = "auto",
+        recall: float = 0.99,
         n_neighbors: Any = None,
         lam: Any = None,
         n_clusters: int | None = None,
@@ -78,6 +80,8 @@ max_components, tol, random_state
         verbose: bool = False,
     ) -> None:
         self.metric = metric
+        self.method = method
+        self.recall = recall
         self.n_neighbors = n_neighbors
         self.lam = lam
         self.n_clusters = n_clusters
@@ -93,9 +97,10 @@ max_components, tol, random_state
 
     def fit(
         self,
-        X: Any,
+        X: Any = None,
         y: Any = None,  # noqa: ARG002 - scikit-learn's convention
         *,
+        graph: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
     ) -> Self:
@@ -105,8 +110,13 @@ max_components, tol, random_state
         ----------
         X
             The data (n, d): an array, a Dask array, or the path or URL of a `.npy` file or Zarr array.
+            None if a graph is given and no rows are to be predicted.
         y
             Ignored.
+        graph
+            A kNN graph of the rows that is used instead of searching for one: integers (row, neighbor) in memory, lazy
+            or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
+            `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
         out
             Where the result is kept, as a Zarr group; a temporary folder if None.
         overwrite
@@ -114,10 +124,11 @@ max_components, tol, random_state
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
-        result = pipeline.fit(X, settings, out=out, overwrite=overwrite, progress=progress)
-        self._check_features(X, reset=True)
+        result = pipeline.fit(X, settings, graph=graph, out=out, overwrite=overwrite, progress=progress)
+        if X is not None:
+            self._check_features(X, reset=True)
         self.labels_, self.memberships_, self.confidence_ = _like(
-            X, result.labels, result.memberships, result.confidence
+            graph if X is None else X, result.labels, result.memberships, result.confidence
         )
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
@@ -136,8 +147,9 @@ max_components, tol, random_state
 
     def _predicted(self, X: Any, field: str) -> Any:
         check_is_fitted(self)
+        found = predict(self.result_, X)
         self._check_features(X, reset=False)
-        return _like(X, getattr(predict(self.result_, X), field))[0]
+        return _like(X, getattr(found, field))[0]
 
     def _check_features(self, X: Any, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""

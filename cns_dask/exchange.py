@@ -17,15 +17,14 @@ from numpy.typing import DTypeLike
 from cns_dask.types import ArrayLike, IntArray
 
 
-def entry_type(**values: tuple[str, int]) -> np.dtype[Any]:
-    """Type of an entry: the key, and for each of the values its type and length.
+def point_entry(n_features: int) -> np.dtype[Any]:
+    """Entry of one row of the points."""
+    return np.dtype([("key", "int64"), ("point", "float32", (n_features,))])
 
-    Examples
-    --------
-    >>> entry_type(point=("float32", 3)).itemsize
-    20
-    """
-    return np.dtype([("key", "int64"), *((name, dtype, (width,)) for name, (dtype, width) in values.items())])
+
+def list_entry(n_neighbors: int) -> np.dtype[Any]:
+    """Entry of one row's list; its key is the row number."""
+    return np.dtype([("key", "int64"), ("indices", "int64", (n_neighbors,)), ("distances", "float32", (n_neighbors,))])
 
 
 def write_sorted(entry: DTypeLike, keys: IntArray, target: ArrayLike, start: int, **values: ArrayLike) -> IntArray:

@@ -230,6 +230,42 @@ def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function t
 
 
 @_compiled
+def measure_lists(points: NDArray[Any], lists: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write the squared distance from every point to each of those on its list (m, k) into `out`; inf for -1."""
+    for i in range(lists.shape[0]):
+        for t in range(lists.shape[1]):
+            squared = points[i, 0] * 0
+            for f in range(points.shape[1]):
+                difference = points[i, f] - points[lists[i, t], f]
+                squared += difference * difference
+            out[i, t] = squared if lists[i, t] >= 0 else np.inf
+
+
+@_compiled
+def merge_lists(
+    lists: NDArray[Any],
+    measured: NDArray[Any],
+    rows: NDArray[Any],
+    distances: NDArray[Any],
+    indices: NDArray[Any],
+) -> None:
+    """Merge lists of row numbers and their distances (m, c) into the nearest lists of `rows` (m,), each row once."""
+    last = distances.shape[1] - 1
+    for i in range(lists.shape[0]):
+        for t in range(lists.shape[1]):
+            far, row = measured[i, t], lists[i, t]
+            if row < 0 or row == rows[i] or far > distances[i, last]:
+                continue
+            if far == distances[i, last] and row >= indices[i, last]:
+                continue
+            known = False
+            for slot in range(last + 1):
+                known |= indices[i, slot] == row
+            if not known:
+                insert(distances[i], indices[i], far, row)
+
+
+@_compiled
 def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
     queries: NDArray[Any],
     query_rows: NDArray[Any],

@@ -1,4 +1,4 @@
-"""The chunked kNN graph.
+"""The exact search for neighbours, and the rule that says when another is used.
 
 Exact search measures every chunk of queries against every chunk of rows in ascending order and keeps a running list of
 the k nearest. A matrix product gives lower bounds of all distances of a pair of chunks; only pairs that could enter a
@@ -15,56 +15,38 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.data import open_data
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import InvalidDataError
 from cns_dask.kernels import merge_nearest
-from cns_dask.plan import rows_per_chunk
-from cns_dask.preprocess import apply_transform
-from cns_dask.settings import METRICS, check_integer
-from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph, Transform
+from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph
 
-METHODS = ("exact",)
+#: Up to so many rows the exact search is not slower than the approximate one, in 2 as in 100 dimensions: measured by
+#: `examples/benchmarks/neighbors.py --crossover`.
+EXACT_ROWS = 20_000
+RULE = f"exact for up to {EXACT_ROWS} rows; above in cells, or by descent where a sample shows that it is cheaper"
 
 
-def neighbor_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", method: str = "exact") -> NeighborGraph:
-    """Find the nearest rows of every row.
+def choose_method(n_rows: int, method: str = "auto") -> str:
+    """The method that "auto" stands for before the data are looked at: see RULE.
 
-    Parameters
-    ----------
-    X
-        The data (n, d): anything that `CNS.fit` takes. They are used as they are, without centring or scaling.
-    n_neighbors
-        Neighbours per row, the row itself included: at least 1, below n.
-    metric
-        "euclidean", or "cosine": Euclidean between rows divided by their norms.
-    method
-        "exact".
-
-    Returns
-    -------
-    NeighborGraph
-        Lazy `indices` and `distances` (n, n_neighbors). Compute both in one call to share the search.
+    Whether "cells" is left for "descent" is decided when a sample has shown how many rows a search would meet.
 
     Examples
     --------
-    >>> graph = neighbor_graph([[0.0], [1.0], [3.0], [3.5]], n_neighbors=2)
-    >>> graph.indices.compute()
-    array([[0, 1],
-           [1, 0],
-           [2, 3],
-           [3, 2]])
+    >>> choose_method(20_000), choose_method(20_001)
+    ('exact', 'cells')
     """
-    for name, value, allowed in (("metric", metric, METRICS), ("method", method, METHODS)):
-        if value not in allowed:
-            raise InvalidSettingError(f"{name} must be one of {allowed}. Got {value!r}.")
-    X = open_data(X)
-    n_rows, n_features = X.shape
-    check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
-    as_is = Transform(
-        n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
-    )
-    rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
-    return exact_graph(apply_transform(X.rechunk({0: rows}), as_is), n_neighbors)
+    if method != "auto":
+        return method
+    return "exact" if n_rows <= EXACT_ROWS else "cells"
+
+
+def describe_quality(graph: NeighborGraph) -> str:
+    """What a reader should know about a graph, in one sentence."""
+    if not graph.recall:
+        return f"Neighbours: {graph.method}."
+    shares = (f"{at.mean:.4f} ({at.low:.4f} to {at.high:.4f}) at k = {at.n_neighbors}" for at in graph.recall)
+    rows = graph.recall[-1].n_rows
+    return f"Neighbours: {graph.method}, recall {', '.join(shares)} (95 % interval, {rows} rows)."
 
 
 def exact_graph(points: ArrayLike, n_neighbors: int) -> NeighborGraph:
@@ -78,7 +60,7 @@ def exact_graph(points: ArrayLike, n_neighbors: int) -> NeighborGraph:
     for (source, part, first), size in zip(rows, _sizes(points), strict=True):
         queries, own = dask.delayed(getitem)(source, part), range(first, first + size)
         blocks.append(dask.delayed(with_self_first)(_search(queries, own, rows, n_neighbors - 1), own))
-    return _as_arrays(blocks, _sizes(points), n_neighbors, np.float64)
+    return as_arrays(blocks, _sizes(points), n_neighbors, np.float64)
 
 
 def exact_search(
@@ -93,7 +75,7 @@ def exact_search(
         own = None if query_rows is None else query_rows[start : start + size]
         blocks.append(dask.delayed(with_roots)(_search(chunk, own, rows, n_neighbors)))
         start += size
-    return _as_arrays(blocks, queries.chunks[0], n_neighbors, queries.dtype)
+    return as_arrays(blocks, queries.chunks[0], n_neighbors, queries.dtype)
 
 
 def search_block(
@@ -162,7 +144,7 @@ def _sizes(points: ArrayLike) -> tuple[int, ...]:
     return tuple(min(step, n_rows - start) for start in range(0, n_rows, step))
 
 
-def _as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int, dtype: Any) -> NeighborGraph:
+def as_arrays(blocks: list[Any], sizes: tuple[int, ...], n_neighbors: int, dtype: Any) -> NeighborGraph:
     """Two lazy arrays from tasks that return (distances, indices)."""
 
     def stacked(part: int, dtype: Any) -> da.Array:

@@ -19,17 +19,19 @@ import numpy as np
 
 from cns_dask import columns, criterion, selection
 from cns_dask.data import is_lazy, open_data
-from cns_dask.errors import InvalidSettingError, NotConvergedWarning
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
+from cns_dask.given import listed, open_graph
+from cns_dask.graphs import find_neighbors
 from cns_dask.memberships import clustering
-from cns_dask.neighbors import exact_graph
-from cns_dask.plan import SUMMED_AT_ONCE, Plan, make_plan
+from cns_dask.neighbors import choose_method
+from cns_dask.plan import SUMMED_AT_ONCE, GraphPlan, Plan, make_plan, plan_graph
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result, write_block
 from cns_dask.transition import neighbors_at
-from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, Transform
+from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, NeighborGraph, Transform
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
@@ -38,6 +40,7 @@ def fit(
     source: Any,
     settings: Settings,
     *,
+    graph: Any = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -47,9 +50,11 @@ def fit(
     Parameters
     ----------
     source
-        The data (n, d): see `open_data`.
+        The data (n, d): see `open_data`. None for a graph alone.
     settings
         The method's parameters.
+    graph
+        A kNN graph of the rows to use instead of searching for one: see `open_graph`.
     out
         Where the result is written; a temporary folder if None.
     overwrite
@@ -58,27 +63,53 @@ def fit(
         Is told about stages and counts.
     """
     progress = progress or Progress()
-    X = open_data(source) if is_lazy(source) else in_worker_memory(open_data(source))
-    grid = settings.grid(X.shape[0])
+    X = None if source is None else open_data(source) if is_lazy(source) else in_worker_memory(open_data(source))
+    given = None if graph is None else open_graph(graph)
+    n_rows = _number_of_rows(X, given)
+    grid = settings.grid(n_rows)
+    if given is not None and given.indices.shape[1] < grid.ks[-1] - 1:
+        raise InvalidSettingError(
+            f"The graph must list at least {grid.ks[-1] - 1} neighbours besides the row itself, for the largest k. "
+            f"Got {given.indices.shape[1]} at most. Use a larger graph, or smaller n_neighbors or k_multipliers."
+        )
     if out is None:
-        result = _fit(X, settings, grid, TemporaryStore(), progress)
+        result = _fit(X, given, settings, grid, TemporaryStore(), progress)
     else:
         with new_result(out, RESULT, overwrite=overwrite) as store:
-            result = _fit(X, settings, grid, store, progress)
+            result = _fit(X, given, settings, grid, store, progress)
     _warn_if_not_converged(result.largest_residual, settings.tol)
     return result
 
 
-def _fit(X: da.Array, settings: Settings, grid: Grid, store: ResultStore, progress: Progress) -> Result:
-    n_rows, n_features = X.shape
-    plan = make_plan(n_rows, n_features, grid, settings.max_candidates)
+def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
+    sizes = {int(array.shape[0]) for array in (X, None if given is None else given.indices) if array is not None}
+    if not sizes:
+        raise InvalidSettingError("Data or a graph must be given. Got neither.")
+    if len(sizes) > 1:
+        raise InvalidDataError(f"The data and the graph must have as many rows. Got {sorted(sizes)}.")
+    return sizes.pop()
+
+
+def _fit(
+    X: da.Array | None,
+    given: NeighborGraph | None,
+    settings: Settings,
+    grid: Grid,
+    store: ResultStore,
+    progress: Progress,
+) -> Result:
+    n_rows, n_features = (given.indices.shape[0], 1) if X is None and given else X.shape  # type: ignore[union-attr]
+    exact = given is not None or choose_method(n_rows, settings.method) == "exact"
+    graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
+    plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates)
     check_memory(plan.worker_bytes)
     check_space(store.path, plan.disk_bytes)
     check_path_is_shared(str(store.path))
     work = _Work(store, plan, progress)
 
-    work.points(X, settings)
-    indices = work.graph(grid.ks[-1])
+    if X is not None:
+        work.points(X, settings)
+    indices = work.graph(given, graph_plan, grid, settings)
     candidates = work.candidates(indices, grid, settings)
     surface, picks = work.cells(indices, candidates, grid, settings)
     choice = criterion.choose(surface, grid, settings.n_clusters)
@@ -123,15 +154,24 @@ class _Work:
             advance()
         self._write("points", {"points": apply_transform(X, transform)})
 
-    def graph(self, n_neighbors: int) -> da.Array:
-        """Find the neighbours, once for every k."""
-        graph = exact_graph(self._store.array("points"), n_neighbors)
-        self._write("neighbors", {"graph/indices": graph.indices, "graph/distances": graph.distances})
+    def graph(self, given: NeighborGraph | None, plan: GraphPlan, grid: Grid, settings: Settings) -> da.Array:
+        """Find the neighbours, once for every k; or take them as given."""
+        if given is None:
+            ks = grid.ks[0], grid.ks[-1]
+            find_neighbors(
+                self._store, ks, plan, settings.method, settings.recall, settings.random_state, self._progress
+            )
+        else:
+            lists = listed(given, grid.ks[-1], self._plan.rows_per_chunk)
+            arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
+            self._write("neighbors", {name: values for name, values in arrays.items() if values is not None})
+            self._store.describe_graph(method=given.method, recall=[asdict(value) for value in given.recall])
         return self._store.open("graph/indices")
 
     def candidates(self, indices: da.Array, grid: Grid, settings: Settings) -> dict[int, Candidates]:
         """Find the points that may represent clusters, one k after the other: each needs its whole graph."""
-        points, limit = self._store.array("points"), settings.max_candidates
+        points = self._store.array("points") if "points" in self._store else None
+        limit = settings.max_candidates
         found: dict[int, Candidates] = {}
         with self._progress.stage("candidates", len(grid.ks)) as advance:
             for k in grid.ks:

@@ -21,6 +21,7 @@ PAIRS_BYTES = FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE
 CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
+PARTITION_ROWS = 65_536  # of one partition for descent, before the overlap
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from
 SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
 KRYLOV_VECTORS = 100  # of the fallback, between restarts
@@ -117,7 +118,8 @@ class Plan:
     bytes_per_task
         The largest task of each stage.
     bytes_per_process
-        What the threads of a worker process share: the graph for one k, and once more while it is put together.
+        What the threads of a worker process share: the process itself, the graph for one k, and once more while it is
+        put together.
     disk_bytes
         Room that the result takes uncompressed, with the columns of one k that are there for a while.
     n_tasks
@@ -137,38 +139,38 @@ class Plan:
         return self.bytes_per_process + n_threads * max(self.bytes_per_task.values())
 
 
-def make_plan(n_rows: int, n_features: int, grid: Grid, max_candidates: int) -> Plan:
-    """Size the chunks and blocks of a fit.
+def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int) -> Plan:
+    """Size the chunks and blocks of a fit whose neighbours are found as planned in `graph`.
 
     Examples
     --------
-    >>> plan = make_plan(8_000, 16, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
+    >>> graph = plan_graph(8_000, 16, 18, exact=True)
+    >>> plan = make_plan(8_000, graph, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
     >>> plan.rows_per_chunk, plan.columns_per_block
     (1024, 32)
     """
     n_lams, k_max = len(grid.lams), grid.ks[-1]
     n_candidates = min(max_candidates, n_rows)
-    rows = rows_per_chunk(n_rows, max(n_features, k_max))
     # per column: every lam's solution, the deferred passes, the current one, and three for the residuals
     per_column = FLOAT * n_rows * (n_lams + DEFERRED_PASSES + 4)
     columns = _clip(BLOCK_BYTES // per_column, 1, _clip(CACHED_BYTES // (FLOAT * n_rows), 16, 32))
     column_rows = _clip(2 * CHUNK_BYTES // (FLOAT * n_candidates), 1, n_rows)
-    chunks, column_chunks = math.ceil(n_rows / rows), math.ceil(n_rows / column_rows)
-    blocks = math.ceil(n_candidates / columns)
+    column_chunks, blocks = math.ceil(n_rows / column_rows), math.ceil(n_candidates / columns)
     return Plan(
-        rows_per_chunk=rows,
+        rows_per_chunk=graph.rows_per_chunk,
         columns_per_block=columns,
         rows_per_column_chunk=column_rows,
-        bytes_per_task={
-            "points": 3 * FLOAT * rows * n_features,
-            "neighbors": FLOAT * rows * (3 * n_features + 4 * k_max) + PAIRS_BYTES,
+        bytes_per_task=graph.bytes_per_task
+        | {
             "spectrum": FLOAT * n_rows * (SPECTRUM_STEPS + 4),
             "columns": columns * per_column + FLOAT * n_rows * (KRYLOV_VECTORS + 4),
             "cells": FLOAT * n_candidates * (2 * column_rows + (SUMMED_AT_ONCE + 2) * n_candidates),
         },
-        bytes_per_process=FLOAT * n_rows * k_max,
-        disk_bytes=FLOAT * n_rows * (n_lams * n_candidates + n_features + 2 * k_max + 2 * grid.max_clusters),
-        n_tasks=chunks * (chunks + 6) + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
+        bytes_per_process=PROCESS_BYTES + FLOAT * n_rows * k_max,
+        disk_bytes=graph.disk_bytes + FLOAT * n_rows * (n_lams * n_candidates + 2 * grid.max_clusters),
+        n_tasks=graph.n_tasks
+        + 3 * math.ceil(n_rows / graph.rows_per_chunk)
+        + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
     )
 
 

@@ -17,6 +17,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from cns_dask.cells import search_new_rows
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import NotAResultError
 from cns_dask.memberships import clustering_block, from_blocks
@@ -39,10 +40,17 @@ def predict(result: Result, new: Any) -> Clustering:
     new
         Rows with the features of the training data (m, d): see `open_data`.
     """
-    choice = result.choice
+    choice, cells = result.choice, result.cells
+    if result.points is None:
+        raise NotAResultError(
+            "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
+        )
     X = open_data(new, min_rows=1)
     queries = apply_transform(X if is_lazy(new) else in_worker_memory(X), result.transform)
-    found = exact_search(queries, result.stored("points"), choice.n_neighbors)
+    if cells is None:
+        found = exact_search(queries, result.stored("points"), choice.n_neighbors)
+    else:
+        found = search_new_rows(queries, cells, choice.n_neighbors)
     columns = result.stored("columns")
     P = [
         dask.delayed(visits_block)(indices, distances, columns, choice.n_clusters, choice.lam)

@@ -17,6 +17,7 @@ import dask
 import numpy as np
 
 from cns_dask.errors import CNSError, OutputError
+from cns_dask.neighbors import describe_quality
 from cns_dask.result import Result
 from cns_dask.types import FloatArray
 
@@ -63,11 +64,16 @@ def write_report(result: Result, path: str | os.PathLike[str], *, overwrite: boo
     target.write_text(page, encoding="utf-8")
 
 
-def sample_rows(result: Result) -> tuple[FloatArray, Any, Any]:
-    """Evenly spaced rows in two dimensions (as they are, or their first principal axes), labels and confidence."""
-    step = -(-result.n_rows // SAMPLE_ROWS)
-    arrays = (result.points[::step], result.labels[::step], result.confidence[::step])
-    points, labels, confidence = dask.compute(*arrays)
+def sample_rows(result: Result) -> tuple[FloatArray | None, Any, Any]:
+    """Evenly spaced rows in two dimensions (as they are, or their first principal axes), labels and confidence.
+
+    No rows where only their graph was given.
+    """
+    every = slice(None, None, -(-result.n_rows // SAMPLE_ROWS))
+    labels, confidence = dask.compute(result.labels[every], result.confidence[every])
+    if result.points is None:
+        return None, labels, confidence
+    points = result.points[every].compute()
     if points.shape[1] == 1:
         points = np.c_[points, np.zeros(len(points))]
     if points.shape[1] > 2:
@@ -81,16 +87,20 @@ def _parts(result: Result) -> dict[str, str]:
     points, labels, confidence = sample_rows(result)
     best = result.best_by_n_clusters()[:6]
     margin = "" if choice.margin is None else f", {choice.margin:.4f} ahead of the next cell"
-    shown = f"{len(points)} of {result.n_rows} rows" if len(points) < result.n_rows else f"All {len(points)} rows"
-    plane = "" if result.points.shape[1] <= 2 else ", on the first two principal axes"
+    shown = f"{len(labels)} of {result.n_rows} rows" if len(labels) < result.n_rows else f"All {len(labels)} rows"
+    plane = "" if result.points is None or result.points.shape[1] <= 2 else ", on the first two principal axes"
     return {
         "title": html.escape(f"{choice.n_clusters} clusters in {result.n_rows} rows"),
         "summary": html.escape(
             f"Chosen: K = {choice.n_clusters} clusters, k = {choice.n_neighbors} neighbours, lam = {choice.lam:.4g}. "
-            f"Criterion {choice.value:.4f}{margin}. Metric: {result.settings.metric}."
+            f"Criterion {choice.value:.4f}{margin}. Metric: {result.settings.metric}. {describe_quality(result.graph)}"
         ),
-        "scatter": _figure(lambda axes: _draw_scatter(axes, points, labels, confidence), (7, 5)),
-        "scatter_note": f"{shown}{plane}; pale where the confidence is low.",
+        "scatter": ""
+        if points is None
+        else _figure(lambda axes: _draw_scatter(axes, points, labels, confidence), (7, 5)),
+        "scatter_note": "Only the graph was given, no rows to draw."
+        if points is None
+        else f"{shown}{plane}; pale where the confidence is low.",
         "clusters": _table(
             ("cluster", "rows", "representative row"),
             [(K, size, row) for K, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True))],

@@ -11,8 +11,8 @@ import numpy as np
 from cns_dask.criterion import best_by_n_clusters
 from cns_dask.memberships import clustering
 from cns_dask.settings import Settings, check_integer
-from cns_dask.store import ResultStore, open_store
-from cns_dask.types import Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Transform
+from cns_dask.store import RESULT, ResultStore, open_store
+from cns_dask.types import Cells, Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
 
 
 class Result:
@@ -45,7 +45,7 @@ class Result:
     @property
     def n_rows(self) -> int:
         """Number of rows that were clustered."""
-        return int(self.stored("points").shape[0])
+        return int(self.stored("labels").shape[0])
 
     @property
     def labels(self) -> da.Array:
@@ -106,13 +106,21 @@ class Result:
 
     @property
     def graph(self) -> NeighborGraph:
-        """The kNN graph at the largest k."""
-        return NeighborGraph(self._store.open("graph/indices"), self._store.open("graph/distances"))
+        """The kNN graph at the largest k, and its recall if it is approximate."""
+        return stored_graph(self._store)
 
     @property
-    def points(self) -> da.Array:
-        """The rows as the neighbours saw them: scaled, projected, normalised (n, components)."""
-        return self._store.open("points")
+    def cells(self) -> Cells | None:
+        """The rows in cells, for searches; None where these are exact."""
+        return stored_cells(self._store)
+
+    @property
+    def points(self) -> da.Array | None:
+        """The rows as the neighbours saw them: scaled, projected, normalised (n, components).
+
+        None if only their graph was given.
+        """
+        return self._store.open("points") if "points" in self._store else None
 
     def stored(self, name: str) -> Any:
         """An array of the store, opened: small to ship, and sliced by the tasks that need some of it."""
@@ -145,6 +153,23 @@ class Result:
         return best_by_n_clusters(self.criterion, self.grid)
 
 
+def stored_graph(store: ResultStore) -> NeighborGraph:
+    """The graph in a store, opened lazily."""
+    known = store.graph_attributes
+    distances = store.open("graph/distances") if "graph/distances" in store else None
+    recall = tuple(Recall(**value) for value in known["recall"])
+    return NeighborGraph(store.open("graph/indices"), distances, known["method"], recall)
+
+
+def stored_cells(store: ResultStore) -> Cells | None:
+    """The cells in a store, opened."""
+    if "cells/points" not in store:
+        return None
+    names = ("centers", "starts", "points", "rows", "offset")
+    arrays = {name: store.array(f"cells/{name}") for name in names}
+    return Cells(**arrays, reach=store.graph_attributes["reach"])
+
+
 def open_result(path: str | os.PathLike[str]) -> Result:
     """Open the result of a fit.
 
@@ -153,4 +178,4 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     path
         The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
     """
-    return Result(open_store(path))
+    return Result(open_store(path, RESULT))

@@ -128,6 +128,15 @@ def run(tasks: Sequence[Any], advance: Callable[[], None] = lambda: None) -> lis
             client.cancel(pending)
 
 
+def on_every_worker(function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function once in every process that tasks run in."""
+    client = active_client()
+    if client is None:
+        function(*arguments)
+    else:
+        client.run(function, *arguments)
+
+
 def active_client() -> Any | None:
     """The distributed Client that Dask would use here, or None for the schedulers of this process."""
     owner = getattr(dask.base.get_scheduler(), "__self__", None)

@@ -30,11 +30,17 @@ def local_maxima(neighbors: IntArray) -> Candidates:
     return Candidates(rows, degrees[rows])
 
 
-def find_candidates(neighbors: IntArray, points: ArrayLike, limit: int) -> Candidates:
-    """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these."""
+def find_candidates(neighbors: IntArray, points: ArrayLike | None, limit: int) -> Candidates:
+    """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
+
+    Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
+    """
     found = local_maxima(neighbors)
     if len(found.rows) <= limit:
         return found
+    if points is None:
+        order = np.argsort(-found.degrees, kind="stable")[:limit]
+        return Candidates(found.rows[order], found.degrees[order])
     return most_prominent(found, np.asarray(points[found.rows, :]), limit)
 
 

@@ -11,6 +11,7 @@ from cns_dask.errors import InvalidSettingError
 from cns_dask.types import Grid
 
 METRICS = ("euclidean", "cosine")
+METHODS = ("auto", "exact", "cells", "descent")
 
 Check = Callable[[Any], bool]
 
@@ -34,6 +35,8 @@ def _optional(*checks: Check) -> Check:
 #: name -> (what the value must be, how that is checked): the only place where a range is written.
 CONSTRAINTS: dict[str, tuple[str, Check]] = {
     "metric": (f"one of {METRICS}", lambda value: isinstance(value, str) and value in METRICS),
+    "method": (f"one of {METHODS}", lambda value: isinstance(value, str) and value in METHODS),
+    "recall": ("a number between 0 and 1 (both excluded)", _number(0, 1)),
     "n_neighbors": (
         "None, a positive integer or a sequence of them",
         _optional(_integer(1), _each(_integer(1))),
@@ -62,6 +65,11 @@ class Settings:
     ----------
     metric
         "euclidean" or "cosine".
+    method
+        How neighbours are found: "exact", "cells" or "descent" (approximately: see `neighbor_graph`), or "auto":
+        exactly for few rows and approximately for many.
+    recall
+        Share of the true neighbours that an approximate search has to find. It is measured.
     n_neighbors
         Fixes k (one integer) or the tried ks (several); the point itself counts as its first neighbour.
         None: `k_multipliers` times floor(ln n).
@@ -82,7 +90,8 @@ class Settings:
     tol
         Largest residual of a solved column, which bounds the error of every membership.
     random_state
-        Seed of the start vector of the spectrum estimate: it can change speed, not results beyond `tol`.
+        Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
+        speed, not results beyond `tol`.
 
     Examples
     --------
@@ -94,6 +103,8 @@ class Settings:
     """
 
     metric: str = "euclidean"
+    method: str = "auto"
+    recall: float = 0.99
     n_neighbors: int | tuple[int, ...] | None = None
     lam: float | tuple[float, ...] | None = None
     n_clusters: int | None = None
@@ -108,11 +119,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = _as_plain(getattr(self, field.name))
-            text, holds = CONSTRAINTS[field.name]
-            if not holds(value):
-                raise InvalidSettingError(f"{field.name} must be {text}. Got {value!r}.")
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, check_setting(field.name, getattr(self, field.name)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, as stored with a result."""
@@ -155,6 +162,15 @@ class Settings:
                 f"Got {self.lam_multipliers}."
             )
         return allowed
+
+
+def check_setting(name: str, value: Any) -> Any:
+    """Refuse a value that a parameter cannot have; return it as a plain one."""
+    plain = _as_plain(value)
+    text, holds = CONSTRAINTS[name]
+    if not holds(plain):
+        raise InvalidSettingError(f"{name} must be {text}. Got {plain!r}.")
+    return plain
 
 
 def check_integer(name: str, value: Any, low: int, high: int) -> None:

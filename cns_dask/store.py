@@ -293,13 +293,16 @@ def kind_of(path: Path) -> str | None:
     return kind if kind in KINDS else None
 
 
-def open_store(path: str | os.PathLike[str]) -> ResultStore:
-    """Open a finished result."""
+def open_store(path: str | os.PathLike[str], *kinds: str) -> ResultStore:
+    """Open a finished group of one of these kinds."""
     location = Path(path).expanduser().absolute()
+    kind, *_ = kinds
     if not location.exists():
-        raise DataNotFoundError(f"A result must be stored at the given path. Got {path}, which does not exist.")
-    if kind_of(location) != RESULT:
-        raise NotAResultError(f"The path must hold a finished result of cns_dask. Got {path}, which is something else.")
+        raise DataNotFoundError(
+            f"A {kind.split()[0]} must be stored at the given path. Got {path}, which does not exist."
+        )
+    if kind_of(location) not in kinds:
+        raise NotAResultError(f"The path must hold a finished {kind}. Got {path}, which is something else.")
     store = ResultStore(location)
     if store.attributes.get("format_version") != FORMAT_VERSION:
         raise NotAResultError(

@@ -64,22 +64,6 @@ class Transform:
 
 
 @dataclass(frozen=True)
-class NeighborGraph:
-    """A kNN graph.
-
-    Attributes
-    ----------
-    indices
-        Row numbers of the neighbours (n, k): the row itself first, then by distance, ties by row number.
-    distances
-        Distances to them (n, k); for cosine the Euclidean distance between normalised rows.
-    """
-
-    indices: ArrayLike
-    distances: ArrayLike
-
-
-@dataclass(frozen=True)
 class Cells:
     """Rows of the data in cells around centres, for search. The arrays may lie on disk.
 
@@ -126,6 +110,29 @@ class Recall:
     low: float
     high: float
     n_rows: int
+
+
+@dataclass(frozen=True)
+class NeighborGraph:
+    """A kNN graph.
+
+    Attributes
+    ----------
+    indices
+        Row numbers of the neighbours (n, k): the row itself first, then by distance, ties by row number.
+    distances
+        Distances to them (n, k); for cosine the Euclidean distance between normalised rows. None for a graph that came
+        without.
+    method
+        How it was found: "exact", "cells", "descent" or "given".
+    recall
+        Measured recall at the smallest and the largest k, if it is approximate.
+    """
+
+    indices: ArrayLike
+    distances: ArrayLike
+    method: str = "exact"
+    recall: tuple[Recall, ...] = ()
 
 
 @dataclass(frozen=True)

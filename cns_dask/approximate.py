@@ -1,0 +1,265 @@
+"""The approximate search for neighbours, stage by stage, into a store.
+
+Rows are moved to cells; a sample tells how far a search in them has to reach, and whether descent in partitions would
+be cheaper; then the graph is improved until an audit of another sample shows the recall that was asked for.
+
+Like `pipeline`, whose part it is, this starts work and writes; the mathematics is in `cells`, `descent` and `audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask import descent, partitions
+from cns_dask.audit import recall_interval, recall_of_rows, sample_of_rows
+from cns_dask.cells import learn_centers, shifted
+from cns_dask.exchange import list_entry, point_entry
+from cns_dask.neighbors import exact_search
+from cns_dask.plan import PARTITION_ROWS, SAMPLED_PER_CELL, GraphPlan
+from cns_dask.runtime import Progress, on_every_worker, run
+from cns_dask.store import ResultStore
+from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
+
+AUDITED_ROWS = 1000
+CALIBRATED_ROWS = 500
+SPARED = 0.6  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
+WHOLE_READS = 16  # outputs up to which blocks are read whole: more, and they are stored in pieces
+CHAINS = 4  # of searches of a sample through all chunks, side by side
+
+MOST_DESCENTS = 4  # rounds with other borders
+
+Advance = Callable[[], None]
+Graph = tuple[ArrayLike, ArrayLike]  # stored indices and distances
+Lists = tuple[FloatArray, IntArray]  # distances and indices of some rows
+
+
+class ApproximateWork:
+    """The stages of one approximate search: each builds tasks, runs them, and stores what they found."""
+
+    def __init__(self, store: ResultStore, n_neighbors: int, plan: GraphPlan, seed: int, progress: Progress) -> None:
+        self._store, self._plan, self._seed, self._progress = store, plan, seed, progress
+        self._points, self._k = store.array("points"), n_neighbors
+        self.n_rows = self._points.shape[0]
+
+    def build(self, method: str, recall: float, smallest_k: int) -> Recall:
+        """Find nearly all neighbours: improve the graph until the audit shows the recall, and return that."""
+        calibrated = sample_of_rows(self.n_rows, CALIBRATED_ROWS, self._seed + 1)
+        audited = sample_of_rows(self.n_rows, AUDITED_ROWS, self._seed + 2)
+        with self._progress.stage("partitions", 3 + len(self._row_parts()) + len(self._cell_parts())) as advance:
+            cells, queries, audit_queries = self._learn_cells(calibrated, audited, advance)
+            cells = self._fill_cells(cells, advance)
+        with self._progress.stage("calibrate", 1 + CHAINS) as advance:
+            reach_task = self._calibration(queries, cells, 1 - SPARED * (1 - recall))
+            (reach, candidates), *exact = run([reach_task, *self._exact_lists(audit_queries, audited)], advance)
+        cells, truth = replace(cells, reach=reach), _with_rows(exact, audited)
+        if method == "auto":
+            method = "cells" if candidates <= descent.CHEAP_CANDIDATES else "descent"
+        graph, improve = self._create_graph(), {"cells": self._searches, "descent": self._descents}[method]
+        for lists, used_reach in improve(cells, graph, audited):
+            reach = used_reach
+            found = [recall_interval(recall_of_rows(lists, truth, k), k) for k in sorted({smallest_k, self._k})]
+            if found[-1].low >= recall:
+                break
+        self._store.drop_scratch()
+        self._store.describe_graph(
+            method=method, reach=reach, candidates_per_row=candidates, recall=[asdict(value) for value in found]
+        )
+        return found[-1]
+
+    def _searches(self, cells: Cells, graph: Graph, audited: IntArray) -> Iterator[tuple[Lists, float]]:
+        """Search in cells, with a larger reach each time; 1 misses nothing."""
+        reach = cells.reach
+        yield self._search(cells, graph, audited), reach
+        while reach < 1:
+            reach = min(1.0, 1.25 * reach + 0.05)
+            yield self._search(replace(cells, reach=reach), graph, audited), reach
+
+    def _descents(self, cells: Cells, graph: Graph, audited: IntArray) -> Iterator[tuple[Lists, float]]:
+        """Descend in partitions, with other borders each time."""
+        if self.n_rows * descent.OVERLAP > descent.EXACT_PART:
+            with self._progress.stage("compile", 1) as advance:  # of pynndescent, in every process
+                on_every_worker(descent.warm_up, self._points.shape[1], self._k)
+                advance()
+        for number in range(MOST_DESCENTS):
+            yield self._descend(number, np.asarray(cells.offset[...]), graph, audited), cells.reach
+
+    def _row_parts(self) -> list[slice]:
+        return _parts(self.n_rows, self._plan.rows_per_chunk)
+
+    def _cell_parts(self) -> list[slice]:
+        return _parts(self.n_rows, self._plan.rows_per_cell_chunk)
+
+    def _create_graph(self) -> Graph:
+        shape, chunks = (self.n_rows, self._k), (self._plan.rows_per_chunk, self._k)
+        create = self._store.create
+        return create("graph/indices", shape, chunks), create("graph/distances", shape, chunks, dtype="float32")
+
+    def _learn_cells(
+        self, calibrated: IntArray, audited: IntArray, advance: Advance
+    ) -> tuple[Cells, FloatArray, FloatArray]:
+        """Learn the centres from a sample of the rows; with the same reading, return the rows of two small samples."""
+        store, n_cells = self._store, self._plan.n_cells
+        sample = sample_of_rows(self.n_rows, SAMPLED_PER_CELL * n_cells, self._seed)
+        samples = zip(*(_by_part(rows, self._row_parts()) for rows in (sample, calibrated, audited)), strict=True)
+        parts = [
+            dask.delayed(partitions.take_rows, nout=3)(self._points, part, *rows)
+            for part, rows in zip(self._row_parts(), samples, strict=True)
+        ]
+        learned = dask.delayed(learn_centers)([part[0] for part in parts], n_cells, self._seed)
+        tasks = [learned, *(dask.delayed(np.concatenate)([part[at] for part in parts]) for at in (1, 2))]
+        (centers, offset), queries, audit_queries = run(tasks, advance)
+        store.put("cells/centers", centers)
+        store.put("cells/offset", offset)
+        shape, chunks = (self.n_rows, centers.shape[1]), (self._plan.rows_per_cell_chunk, centers.shape[1])
+        points, numbers = store.create("cells/points", shape, chunks), store.create("cells/rows", shape[:1], chunks[:1])
+        cells = Cells(store.array("cells/centers"), None, points, numbers, store.array("cells/offset"), reach=1.0)
+        return cells, shifted(queries, offset), audit_queries
+
+    def _fill_cells(self, cells: Cells, advance: Advance) -> Cells:
+        """Move every row to its cell."""
+        blocks, chunks = self._row_parts(), self._cell_parts()
+        entry = point_entry(cells.points.shape[1])
+        stride, scratch = self._scratch("sorted", len(blocks), self._plan.rows_per_chunk, entry, len(chunks))
+        tasks = [
+            dask.delayed(partitions.sort_into_cells)(
+                self._points, part, cells.centers, cells.offset, scratch, at * stride
+            )
+            for at, part in enumerate(blocks)
+        ]
+        counts = np.array(run(tasks, advance))
+        self._store.put("cells/starts", np.concatenate([[0], np.cumsum(counts.sum(axis=0))]))
+        cuts = partitions.cell_cuts(counts, _edges(chunks))
+        tasks = [
+            dask.delayed(partitions.fill_chunk)(scratch, _slices(cuts, at, stride), self.n_rows, cells, part)
+            for at, part in enumerate(chunks)
+        ]
+        run(tasks, advance)
+        return replace(cells, starts=self._store.array("cells/starts"))
+
+    def _scratch(
+        self, name: str, n_blocks: int, rows: int, entry: np.dtype[Any], n_outputs: int
+    ) -> tuple[int, ArrayLike]:
+        """A scratch array of blocks of `rows` entries for `n_outputs` chunks, and the rows from block to block."""
+        width = entry.itemsize
+        piece = max(64, -(-rows // n_outputs)) if n_outputs > WHOLE_READS else rows  # what an output takes of a block
+        stride = piece * -(-rows // piece)
+        shard = stride if piece < stride else None
+        shape = (n_blocks * stride, width)
+        return stride, self._store.scratch(name, shape, (piece, width), dtype="int8", rows_per_shard=shard)
+
+    def _calibration(self, queries: FloatArray, cells: Cells, share: float) -> Any:
+        """Task: the reach that finds this share of the neighbours of a sample, and how many rows a query then meets."""
+        found = exact_search(_chained(queries), cells.points, min(self._k, self.n_rows))
+        return dask.delayed(partitions.reach_for)(queries, found.distances, found.indices, cells, share)
+
+    def _exact_lists(self, queries: FloatArray, rows: IntArray) -> list[Any]:
+        """Tasks: exact distances and indices of the neighbours of some rows, some of them in each."""
+        found = exact_search(_chained(queries), self._points, self._k - 1, rows)
+        blocks = zip(found.distances.to_delayed().ravel(), found.indices.to_delayed().ravel(), strict=True)
+        return [dask.delayed(block) for block in blocks]
+
+    def _search(self, cells: Cells, graph: Graph, audited: IntArray) -> Lists:
+        """Search in the cells, write the lists in row order, and return those of some rows."""
+        parts, outputs = (
+            partitions.search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search),
+            self._row_parts(),
+        )
+        largest = max(part.stop - part.start for part in parts)
+        stride, scratch = self._scratch("lists", len(parts), largest, list_entry(self._k), len(outputs))
+        edges = _edges(outputs)
+        searches = [
+            dask.delayed(partitions.search_and_sort)(cells, part, self._k, scratch, at * stride, edges)
+            for at, part in enumerate(parts)
+        ]
+        with self._progress.stage("neighbors", len(searches) + len(outputs)) as advance:
+            cuts = np.array(run(searches, advance))
+            collected = [
+                dask.delayed(partitions.collect_chunk)(scratch, _slices(cuts, at, stride), graph, part, rows)
+                for at, (part, rows) in enumerate(zip(outputs, _by_part(audited, outputs), strict=True))
+            ]
+            return _in_one(run(collected, advance))
+
+    def _descend(self, number: int, offset: FloatArray, graph: Graph, audited: IntArray) -> Lists:
+        """Send every row to its nearest partitions, descend in each, merge the lists, and return those of some rows."""
+        blocks, seed = self._row_parts(), self._seed + 100 * (number + 1)
+        n_parts = -(-self.n_rows // PARTITION_ROWS)
+        overlap = min(descent.OVERLAP, n_parts)
+        shape, edges = self._points.shape, _edges(blocks)
+        with self._progress.stage("descent", 2 * len(blocks) + n_parts) as advance:
+            centers, parts = self._learn_parts(n_parts, offset, seed)
+            stride, sent = self._scratch(
+                "sorted", len(blocks), overlap * self._plan.rows_per_chunk, point_entry(shape[1]), n_parts
+            )
+            sending = [
+                dask.delayed(descent.send_to_parts)(self._points, block, offset, centers, parts, sent, at * stride)
+                for at, block in enumerate(blocks)
+            ]
+            counts = np.array(run(sending, advance))
+            cuts = np.concatenate([np.zeros((len(blocks), 1), int), np.cumsum(counts, axis=1)], axis=1)
+            sizes = counts.sum(axis=0)
+            places, lists = self._scratch("lists", n_parts, int(sizes.max()), list_entry(self._k), len(blocks))
+            descents = [
+                dask.delayed(descent.descend_and_sort)(
+                    sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges
+                )
+                for at in np.flatnonzero(sizes).tolist()
+            ]
+            ends = np.zeros((n_parts, len(edges)), int)
+            ends[sizes > 0] = run(descents, advance)
+            merges = [
+                dask.delayed(descent.merge_chunk)(lists, _slices(ends, at, places), graph, block, rows, number > 0)
+                for at, (block, rows) in enumerate(zip(blocks, _by_part(audited, blocks), strict=True))
+            ]
+            return _in_one(run(merges, advance))
+
+    def _learn_parts(self, n_parts: int, offset: FloatArray, seed: int) -> tuple[FloatArray, IntArray]:
+        """Centres of partitions, and the partition of each."""
+        n_centers = n_parts * descent.CENTERS_PER_PART
+        sample = sample_of_rows(self.n_rows, SAMPLED_PER_CELL * n_centers, seed)
+        split = zip(self._row_parts(), _by_part(sample, self._row_parts()), strict=True)
+        parts = [dask.delayed(partitions.take_rows, nout=1)(self._points, part, rows)[0] for part, rows in split]
+        (learned,) = run([dask.delayed(descent.learn_parts)(parts, n_parts, n_centers, offset, seed)])
+        return learned  # type: ignore[no-any-return]
+
+
+def _parts(n_rows: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def _edges(parts: list[slice]) -> IntArray:
+    return np.array([0, *(part.stop for part in parts)])
+
+
+def _by_part(rows: IntArray, parts: list[slice]) -> list[IntArray]:
+    """Ascending row numbers, split by the part that they are in."""
+    return np.split(rows, np.searchsorted(rows, [part.stop for part in parts[:-1]]))
+
+
+def _slices(cuts: IntArray, at: int, stride: int) -> list[slice]:
+    """Where each block keeps what belongs to output chunk `at`."""
+    return [
+        slice(block * stride + int(low), block * stride + int(high))
+        for block, (low, high) in enumerate(cuts[:, at : at + 2])
+    ]
+
+
+def _in_one(lists: list[Lists]) -> Lists:
+    distances, indices = zip(*lists, strict=True)
+    return np.concatenate(distances), np.concatenate(indices)
+
+
+def _with_rows(lists: list[Lists], rows: IntArray) -> Lists:
+    """Lists of some rows in one piece, the row itself first."""
+    distances, indices = _in_one(lists)
+    return np.insert(distances, 0, 0, axis=1), np.insert(indices, 0, rows, axis=1)
+
+
+def _chained(queries: FloatArray) -> da.Array:
+    """A small sample of queries as a Dask array of a few chunks."""
+    return da.from_array(queries, chunks=(-(-len(queries) // CHAINS), -1), name=False)
