@@ -21,7 +21,7 @@ from cns_dask.audit import recall_interval, recall_of_rows, sample_of_rows
 from cns_dask.cells import learn_centers, shifted
 from cns_dask.exchange import list_entry, point_entry
 from cns_dask.neighbors import exact_search
-from cns_dask.plan import PARTITION_ROWS, SAMPLED_PER_CELL, GraphPlan
+from cns_dask.plan import CHAINS, PARTITION_ROWS, SAMPLED_PER_CELL, GraphPlan
 from cns_dask.runtime import Progress, on_every_worker, run
 from cns_dask.store import ResultStore
 from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
@@ -30,7 +30,6 @@ AUDITED_ROWS = 1000
 CALIBRATED_ROWS = 500
 SPARED = 0.6  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
 WHOLE_READS = 16  # outputs up to which blocks are read whole: more, and they are stored in pieces
-CHAINS = 4  # of searches of a sample through all chunks, side by side
 
 MOST_DESCENTS = 4  # rounds with other borders
 
@@ -105,7 +104,7 @@ class ApproximateWork:
     ) -> tuple[Cells, FloatArray, FloatArray]:
         """Learn the centres from a sample of the rows; with the same reading, return the rows of two small samples."""
         store, n_cells = self._store, self._plan.n_cells
-        sample = sample_of_rows(self.n_rows, SAMPLED_PER_CELL * n_cells, self._seed)
+        sample = sample_of_rows(self.n_rows, self._plan.sampled_rows, self._seed)
         samples = zip(*(_by_part(rows, self._row_parts()) for rows in (sample, calibrated, audited)), strict=True)
         parts = [
             dask.delayed(partitions.take_rows, nout=3)(self._points, part, *rows)

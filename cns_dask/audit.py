@@ -40,7 +40,7 @@ def recall_interval(shares: FloatArray, n_neighbors: int) -> Recall:
     many as the spread between rows allows, at least one for every row.
     """
     mean, spread = float(shares.mean()), float(shares.var(ddof=1)) if len(shares) > 1 else 0.0
-    trials = len(shares) * (mean * (1 - mean) / spread if spread > 0 else 1.0)
+    trials = len(shares) * (mean * (1 - mean) / spread if spread > 1e-12 else 1.0)
     trials = min(max(trials, len(shares)), len(shares) * max(1, n_neighbors - 1))
     center = (mean + Z**2 / (2 * trials)) / (1 + Z**2 / trials)
     half = Z / (1 + Z**2 / trials) * math.sqrt(mean * (1 - mean) / trials + Z**2 / (4 * trials**2))

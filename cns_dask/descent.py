@@ -13,14 +13,14 @@ import numpy as np
 from cns_dask.cells import learn_centers, nearest_centers, shifted
 from cns_dask.exchange import collect, list_entry, point_entry, write_sorted
 from cns_dask.kernels import measure_lists, merge_lists, merge_nearest
-from cns_dask.neighbors import with_self_first
+from cns_dask.neighbors import self_first
 from cns_dask.types import ArrayLike, FloatArray, IntArray
 
 OVERLAP = 3  # nearest partitions of every row
 CENTERS_PER_PART = 16  # a partition is a union of cells: equally large ones exist
 EXACT_PART = 50_000  # rows up to which comparing all pairs is faster than descent (measured: 50 000 to 100 000)
-#: Rows that a search in cells may meet on average before descent is cheaper (measured at d = 64: 120 000 to 150 000).
-CHEAP_CANDIDATES = 150_000
+#: Rows that a search in cells may meet on average before descent is cheaper (measured at d = 64).
+CHEAP_CANDIDATES = 200_000
 
 
 def warm_up(n_features: int, n_neighbors: int) -> None:
@@ -143,7 +143,7 @@ def merge_chunk(
     rows = np.arange(chunk.start, chunk.stop)
     found = np.full((n_rows, k - 1), np.inf, np.float32), np.full((n_rows, k - 1), -1)
     merge_lists(np.ascontiguousarray(indices), np.ascontiguousarray(distances), rows, *found)
-    distances, indices = with_self_first((found[0] ** 2, found[1]), rows)
+    distances, indices = self_first(found, rows)
     graph[0][chunk], graph[1][chunk] = indices, distances
     some = audited - chunk.start
     return distances[some], indices[some]

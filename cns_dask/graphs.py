@@ -124,7 +124,7 @@ def find_neighbors(
     reached = ApproximateWork(store, ks[1], plan, seed, progress).build(method, recall, ks[0])
     if reached.low < recall:
         warnings.warn(
-            f"The graph must hold at least {recall:.4g} of the true neighbours. Got {reached.mean:.4f} "
+            f"The graph must hold at least {recall} of the true neighbours. Got {reached.mean:.4f} "
             f"({reached.low:.4f} to {reached.high:.4f}) at k = {reached.n_neighbors}. "
             "Use method='exact', or a lower recall.",
             LowRecallWarning,

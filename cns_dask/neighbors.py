@@ -105,19 +105,34 @@ def search_block(
 
 
 def with_self_first(found: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
-    """Put every row (`rows` are their numbers) in front of its own list, at distance 0."""
-    distances, indices = with_roots(found)
-    return np.insert(distances, 0, 0.0, axis=1), np.insert(indices, 0, rows, axis=1)
+    """Distances and indices from squared distances of others, every row (`rows` are their numbers) in front."""
+    return self_first(with_roots(found), rows)
+
+
+def self_first(lists: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+    """Put every row in front of its own list of others, at distance 0."""
+    _check_full(lists[1])
+    return np.insert(lists[0], 0, 0, axis=1), np.insert(lists[1], 0, rows, axis=1)
 
 
 def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
-    """Turn squared distances into distances."""
-    if (found[1] < 0).any():
+    """Turn squared distances into distances; float32 roots tie where squares do not, and ties go by row number."""
+    _check_full(found[1])
+    distances, indices = np.sqrt(found[0]), found[1].copy()
+    if distances.dtype == np.float32:
+        tied = np.diff(distances, axis=1) == 0
+        wrong = np.flatnonzero((tied & (np.diff(indices, axis=1) < 0)).any(axis=1))
+        order = np.lexsort((indices[wrong], distances[wrong]), axis=1)
+        indices[wrong] = np.take_along_axis(indices[wrong], order, axis=1)
+    return distances, indices
+
+
+def _check_full(indices: IntArray) -> None:
+    if (indices < 0).any():
         raise InvalidDataError(
             "The squares of all distances must be finite numbers. Got some that overflow, or points that are damaged. "
             "Bring the columns to a common scale first."
         )
-    return np.sqrt(found[0]), found[1]
 
 
 def _search(queries: Any, query_rows: Any, rows: list[tuple[Any, slice, int]], n_neighbors: int) -> Any:

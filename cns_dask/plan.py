@@ -22,7 +22,9 @@ CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search re
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
 PARTITION_ROWS = 65_536  # of one partition for descent, before the overlap
-SAMPLED_PER_CELL = 32  # rows that the centres are learned from
+SAMPLED_PER_CELL = 32  # rows that the centres are learned from,
+SAMPLE_BYTES = 256 * 2**20  # and at most so many bytes of them
+CHAINS = 4  # searches of a sample through all chunks, side by side
 SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
 KRYLOV_VECTORS = 100  # of the fallback, between restarts
 SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
@@ -39,6 +41,8 @@ class GraphPlan:
         Rows of one chunk of points and neighbours.
     n_cells
         Cells of the approximate search; 0 for an exact one.
+    sampled_rows
+        Rows that their centres are learned from.
     rows_per_cell_chunk
         Rows of one chunk of points in the order of the cells.
     rows_per_search
@@ -53,6 +57,7 @@ class GraphPlan:
 
     rows_per_chunk: int
     n_cells: int
+    sampled_rows: int
     rows_per_cell_chunk: int
     rows_per_search: int
     bytes_per_task: dict[str, int]
@@ -79,27 +84,29 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
     if exact:
         held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + PAIRS_BYTES}
         disk = n_rows * (FLOAT * n_features + 2 * entry)
-        return GraphPlan(rows, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
+        return GraphPlan(rows, 0, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
     n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))
     per_search = _clip(math.ceil(n_rows / 16), 1024, 16 * CELL_ROWS)
     cell_chunk = _clip(CELL_CHUNK_BYTES // (FLOAT // 2 * n_features), 1024, n_rows)
     searches = math.ceil(n_rows / per_search)
     row, kept = FLOAT * n_features, FLOAT // 2 * n_features + FLOAT  # a row as it comes; rounded, with its number
+    sampled = min(n_rows, SAMPLED_PER_CELL * n_cells, max(n_cells, SAMPLE_BYTES // row))
     centers = FLOAT // 2 * n_cells * n_features
     return GraphPlan(
         rows_per_chunk=rows,
         n_cells=n_cells,
+        sampled_rows=sampled,
         rows_per_cell_chunk=cell_chunk,
         rows_per_search=per_search,
         bytes_per_task=points
         | {
-            "centers": 3 * SAMPLED_PER_CELL * n_cells * row + 4 * FLOAT * n_cells * 256,
+            "centers": 4 * sampled * row + FLOAT * n_cells * (256 + 4 * n_features),
             "cells": rows * (2 * row + 3 * kept) + 2 * centers + PAIRS_BYTES,
             "neighbors": per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + PAIRS_BYTES,
             "collect": rows * 5 * entry,
         },
         disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
-        n_tasks=6 * chunks + searches + 12 * chunks,
+        n_tasks=(4 + CHAINS) * chunks + (1 + CHAINS) * math.ceil(n_rows / cell_chunk) + searches + 2 * CHAINS,
     )
 
 

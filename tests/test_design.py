@@ -12,12 +12,15 @@ import cns_dask
 PACKAGE = Path(cns_dask.__file__).parent
 #: A module imports only from modules to its left.
 ORDER = (
-    "errors types settings plan kernels runtime store data preprocess neighbors transition columns selection criterion "
-    "memberships result pipeline predict report demo estimator cli"
+    "errors types settings plan kernels runtime store data preprocess exchange audit neighbors cells partitions "
+    "descent transition columns selection criterion memberships result given approximate graphs pipeline predict "
+    "report demo estimator cli"
 ).split()
 #: Foreign package -> the one module that may import it.
-DOORS = {"zarr": "store", "distributed": "runtime", "dask_ml": "preprocess", "pynndescent": "neighbors"}
-STAGES = "preprocess neighbors transition columns selection criterion memberships".split()
+DOORS = {"zarr": "store", "distributed": "runtime", "dask_ml": "preprocess", "pynndescent": "descent"}
+STAGES = (
+    "preprocess exchange audit neighbors cells partitions descent transition columns selection criterion memberships"
+).split()
 
 
 def imports(name):

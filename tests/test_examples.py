@@ -87,6 +87,21 @@ def test_solver_benchmark_finds_the_same_clusters_both_ways(tmp_path):
     assert "times faster" in printed
 
 
+@pytest.mark.slow
+def test_neighbors_benchmark(tmp_path):
+    printed = run("benchmarks/neighbors.py", "--rows", 24_000, "--parts", "warm", "same", "predict", cwd=tmp_path)
+    row = next(line for line in printed.splitlines() if line.startswith("| mixture"))
+    assert float(row.split("|")[7]) > 0.99
+    assert "| True |" in row
+    assert "same graph everywhere: True" in printed
+    assert "new rows" in printed
+
+
 def test_every_example_is_here():
-    tested = {"quickstart/quickstart.py", "reproduce_paper/reproduce.py", "benchmarks/solver.py"}
+    tested = {
+        "quickstart/quickstart.py",
+        "reproduce_paper/reproduce.py",
+        "benchmarks/solver.py",
+        "benchmarks/neighbors.py",
+    }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested

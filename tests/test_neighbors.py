@@ -118,4 +118,4 @@ def test_wrong_names_and_rows_without_direction():
 def test_distances_that_overflow_are_an_error_and_never_a_wrong_neighbor():
     X = 1e200 * np.random.default_rng(0).standard_normal((20, 3))
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(InvalidDataError, match="must be finite numbers"):
-        neighbor_graph(X, 4).indices.compute(scheduler="synchronous")
+        neighbor_graph(X, 4)

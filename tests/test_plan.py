@@ -1,15 +1,23 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cns_dask.plan import BLOCK_BYTES, CHUNK_BYTES, KRYLOV_VECTORS, make_plan, rows_per_slice
+from cns_dask.plan import (
+    BLOCK_BYTES,
+    CELL_CHUNK_BYTES,
+    CHUNK_BYTES,
+    KRYLOV_VECTORS,
+    MAX_CELLS,
+    make_plan,
+    plan_graph,
+)
 from cns_dask.settings import Settings
 
 
-@given(n_rows=st.integers(2, 10**8), n_features=st.integers(1, 1000), cap=st.integers(1, 2000))
-def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap):
+@given(n_rows=st.integers(2, 10**8), n_features=st.integers(1, 1000), cap=st.integers(1, 2000), exact=st.booleans())
+def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, exact):
     grid = Settings(lam=0.5).grid(n_rows)
-    plan = make_plan(n_rows, n_features, grid, cap)
+    graph = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
+    plan = make_plan(n_rows, graph, grid, cap)
     width = max(n_features, grid.ks[-1])
     assert 1 <= plan.rows_per_chunk <= n_rows
     assert plan.rows_per_chunk <= 1024 or 8 * plan.rows_per_chunk * width <= CHUNK_BYTES
@@ -19,10 +27,23 @@ def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap):
     assert plan.worker_bytes(2) > plan.worker_bytes(1) > max(plan.bytes_per_task.values())
 
 
+@given(n_rows=st.integers(20_000, 10**8), n_features=st.integers(1, 1000))
+def test_approximate_searches_are_bounded_for_any_size(n_rows, n_features):
+    k = Settings().grid(n_rows).ks[-1]
+    plan = plan_graph(n_rows, n_features, k, exact=False)
+    assert 1 <= plan.n_cells <= MAX_CELLS
+    assert 1024 <= plan.rows_per_search <= 16 * 1024
+    assert plan.rows_per_cell_chunk == 1024 or 4 * n_features * plan.rows_per_cell_chunk <= CELL_CHUNK_BYTES
+    assert plan.worker_bytes(1) < 3 * 2**30  # whatever n: cells grow, tasks do not
+
+
+def test_tasks_of_an_approximate_search_grow_linearly():
+    tasks = [plan_graph(n, 16, Settings().grid(n).ks[-1], exact=False).n_tasks for n in (10**6, 10**7, 10**8)]
+    assert tasks[1] / tasks[0] < 13
+    assert tasks[2] / tasks[1] < 13
+    assert tasks[2] < 50_000
+
+
 def test_tasks_stay_countable_at_the_sizes_of_an_exact_graph():
-    assert make_plan(10**6, 16, Settings().grid(10**6), 300).n_tasks < 20_000
-
-
-@pytest.mark.parametrize("n_columns", [0, 1, 10**9])
-def test_slices_hold_at_least_one_row(n_columns):
-    assert rows_per_slice(n_columns) >= 1
+    graph = plan_graph(10**6, 16, 52, exact=True)
+    assert make_plan(10**6, graph, Settings().grid(10**6), 300).n_tasks < 20_000
