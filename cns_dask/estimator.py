@@ -147,9 +147,8 @@ max_candidates, scale, max_components, tol, random_state
 
     def _predicted(self, X: Any, field: str) -> Any:
         check_is_fitted(self)
-        found = predict(self.result_, X)
         self._check_features(X, reset=False)
-        return _like(X, getattr(found, field))[0]
+        return _like(X, getattr(predict(self.result_, X), field))[0]
 
     def _check_features(self, X: Any, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""

@@ -11,7 +11,7 @@ import numpy as np
 from cns_dask.criterion import best_by_n_clusters
 from cns_dask.memberships import clustering
 from cns_dask.settings import Settings, check_integer
-from cns_dask.store import RESULT, ResultStore, open_store
+from cns_dask.store import ResultStore, open_store
 from cns_dask.types import Cells, Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
 
 
@@ -178,4 +178,4 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     path
         The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
     """
-    return Result(open_store(path, RESULT))
+    return Result(open_store(path))

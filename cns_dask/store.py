@@ -293,15 +293,14 @@ def kind_of(path: Path) -> str | None:
     return kind if kind in KINDS else None
 
 
-def open_store(path: str | os.PathLike[str], *kinds: str) -> ResultStore:
+def open_store(path: str | os.PathLike[str], kind: str = RESULT, *others: str) -> ResultStore:
     """Open a finished group of one of these kinds."""
     location = Path(path).expanduser().absolute()
-    kind, *_ = kinds
     if not location.exists():
         raise DataNotFoundError(
-            f"A {kind.split()[0]} must be stored at the given path. Got {path}, which does not exist."
+            f"A {kind.split(maxsplit=1)[0]} must be stored at the given path. Got {path}, which does not exist."
         )
-    if kind_of(location) not in kinds:
+    if kind_of(location) not in (kind, *others):
         raise NotAResultError(f"The path must hold a finished {kind}. Got {path}, which is something else.")
     store = ResultStore(location)
     if store.attributes.get("format_version") != FORMAT_VERSION:

@@ -30,12 +30,18 @@ def small_chunks(monkeypatch) -> None:
     """Fit little data as if they were much: several chunks of everything."""
     from dataclasses import replace
 
-    from cns_dask.plan import make_plan
+    from cns_dask.plan import make_plan, plan_graph
 
     def smaller(*arguments):
-        return replace(make_plan(*arguments), rows_per_chunk=77, columns_per_block=5, rows_per_column_chunk=50)
+        return replace(make_plan(*arguments), columns_per_block=5, rows_per_column_chunk=50)
+
+    def smaller_graph(*arguments, exact):
+        plan = plan_graph(*arguments, exact=exact)
+        return replace(plan, rows_per_chunk=77, n_cells=plan.n_cells and 12, rows_per_cell_chunk=90, rows_per_search=50)
 
     monkeypatch.setattr("cns_dask.pipeline.make_plan", smaller)
+    monkeypatch.setattr("cns_dask.pipeline.plan_graph", smaller_graph)
+    monkeypatch.setattr("cns_dask.graphs.plan_graph", smaller_graph)
 
 
 @pytest.fixture(scope="session")

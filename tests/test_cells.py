@@ -99,6 +99,12 @@ def test_the_graph_does_not_depend_on_chunks():
         np.testing.assert_array_equal(distances, graphs[0][1])
 
 
+def test_many_small_chunks_of_everything(small_chunks):
+    X = blobs_of(1500, 4)
+    X[100:160] = X[100]
+    checked(X, 10)
+
+
 def test_another_seed_samples_other_rows():
     X = blobs_of(4000, 8)
     first, second = (neighbor_graph(X, 10, method="cells", recall=0.5, random_state=seed) for seed in (0, 1))

@@ -1,6 +1,7 @@
 """The command line as a user runs it: real processes, real files, real exit codes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -48,14 +49,15 @@ def test_fit_and_show(folder):
 def test_every_setting_has_an_option(folder):
     options = (
         "--metric cosine --n-neighbors 7,9 --lam 0.1,0.2 --n-clusters 3 --k-multipliers 1,2 --lam-multipliers 1,2.5 "
-        "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --random-state 3"
+        "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --random-state 3 "
+        "--method cells --recall 0.95"
     )
     done = cns("fit", "x.npy", "--out", "all.zarr", *options.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert open_result(folder / "all.zarr").settings == Settings(
         metric="cosine", n_neighbors=(7, 9), lam=(0.1, 0.2), n_clusters=3, k_multipliers=(1, 2),
         lam_multipliers=(1, 2.5), max_clusters=12, max_candidates=40, scale=False, max_components=4, tol=1e-8,
-        random_state=3,
+        random_state=3, method="cells", recall=0.95,
     )  # fmt: skip
     help_text = cns("fit", "--help", cwd=folder).stdout
     for name in Settings().as_dict():
@@ -217,6 +219,42 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
 
 def test_every_command_has_help():
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "fit", "predict", "show", "report", "demo",
+        "fit", "neighbors", "predict", "show", "report", "demo",
     }  # fmt: skip
     assert all(command.callback.__doc__ for command in app.registered_commands)
+
+
+def test_neighbors_then_fit_with_them(folder):
+    printed = cns("neighbors", "x.npy", "--out", "graph.zarr", "-k", 24, cwd=folder)
+    assert "Neighbours: exact." in printed.stdout
+    assert "(auto: exact for up to 20000 rows" in printed.stdout
+    fitted = cns("fit", "x.npy", "--graph", "graph.zarr", "--out", "from-graph.zarr", "--no-scale", cwd=folder)
+    assert "Neighbours: exact." in fitted.stdout
+    alone = cns("fit", "--graph", "graph.zarr", "--out", "graph-alone.zarr", cwd=folder)
+    assert fitted.stdout.splitlines()[1].split(" rows")[0] == alone.stdout.splitlines()[1].split(" rows")[0]
+    cns("report", "graph-alone.zarr", "--out", "alone.html", cwd=folder)
+    assert "no rows to draw" in (folder / "alone.html").read_text(encoding="utf-8")
+
+
+def test_an_approximate_fit_tells_its_recall(folder):
+    approximate = cns("fit", "x.npy", "--method", "cells", "--out", "cells.zarr", cwd=folder)
+    assert re.search(r"Neighbours: cells, recall 0?\.?\d+.* at k = \d+ \(95 % interval, \d+ rows\)", approximate.stdout)
+    assert "calibrate: " in approximate.stderr
+    assert "recall" in cns("show", "cells.zarr", cwd=folder).stdout
+    cns("predict", "cells.zarr", "x.npy", "--out", "predicted.zarr", cwd=folder)
+
+
+def test_graphs_that_cannot_be_used(folder):
+    for arguments, message in (
+        (("neighbors", "x.npy", "--out", "g.zarr", "-k", 100_000), "n_neighbors must be an integer from 1 to"),
+        (("neighbors", "x.npy", "--out", "g.zarr", "-k", 5, "--method", "magic"), "method must be one of"),
+        (("fit", "x.npy", "--out", "o.zarr", "--recall", 2), "recall must be a number between 0 and 1"),
+        (("fit", "--out", "o.zarr"), "Data or a graph must be given"),
+        (("fit", "--graph", "x.npy", "--out", "o.zarr"), "must be an array of integers"),
+        (("fit", "--graph", "nothing.zarr", "--out", "o.zarr"), "which does not"),
+    ):
+        failed = cns(*arguments, cwd=folder)
+        assert failed.returncode == 2, arguments
+        assert message in failed.stderr
+        assert "Traceback" not in failed.stderr
+        assert not (folder / "o.zarr").exists()
