@@ -13,15 +13,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 
 from cns_dask import descent, partitions
 from cns_dask.audit import recall_interval, recall_of_rows, sample_of_rows
 from cns_dask.cells import learn_centers, shifted
 from cns_dask.exchange import list_entry, point_entry
-from cns_dask.neighbors import exact_search
-from cns_dask.plan import CHAINS, PARTITION_ROWS, SAMPLED_PER_CELL, GraphPlan
+from cns_dask.neighbors import with_self_first
+from cns_dask.plan import PARTITION_ROWS, SAMPLED_PER_CELL, SUMMED_AT_ONCE, GraphPlan
 from cns_dask.runtime import Progress, on_every_worker, run
 from cns_dask.store import ResultStore
 from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
@@ -29,7 +28,6 @@ from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
 AUDITED_ROWS = 1000
 CALIBRATED_ROWS = 500
 SPARED = 0.6  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
-WHOLE_READS = 16  # outputs up to which blocks are read whole: more, and they are stored in pieces
 
 MOST_DESCENTS = 4  # rounds with other borders
 
@@ -53,10 +51,12 @@ class ApproximateWork:
         with self._progress.stage("partitions", 3 + len(self._row_parts()) + len(self._cell_parts())) as advance:
             cells, queries, audit_queries = self._learn_cells(calibrated, audited, advance)
             cells = self._fill_cells(cells, advance)
-        with self._progress.stage("calibrate", 1 + CHAINS) as advance:
-            reach_task = self._calibration(queries, cells, 1 - SPARED * (1 - recall))
-            (reach, candidates), *exact = run([reach_task, *self._exact_lists(audit_queries, audited)], advance)
-        cells, truth = replace(cells, reach=reach), _with_rows(exact, audited)
+        with self._progress.stage("calibrate", 2) as advance:
+            nearest = self._sample_search("calibrated", queries, cells.points, self._k, np.full(len(queries), -1))
+            reach_task = dask.delayed(partitions.reach_for)(queries, nearest, cells, 1 - SPARED * (1 - recall))
+            exact = self._sample_search("audited", audit_queries, self._points, self._k - 1, audited)
+            (reach, candidates), squared = run([reach_task, exact], advance)
+        cells, truth = replace(cells, reach=reach), with_self_first(squared, audited)
         if method == "auto":
             method = "cells" if candidates <= descent.CHEAP_CANDIDATES else "descent"
         graph, improve = self._create_graph(), {"cells": self._searches, "descent": self._descents}[method]
@@ -123,8 +123,8 @@ class ApproximateWork:
     def _fill_cells(self, cells: Cells, advance: Advance) -> Cells:
         """Move every row to its cell."""
         blocks, chunks = self._row_parts(), self._cell_parts()
-        entry = point_entry(cells.points.shape[1])
-        stride, scratch = self._scratch("sorted", len(blocks), self._plan.rows_per_chunk, entry, len(chunks))
+        stride = self._plan.rows_per_chunk
+        scratch = self._scratch("sorted", len(blocks), stride, point_entry(cells.points.shape[1]))
         tasks = [
             dask.delayed(partitions.sort_into_cells)(
                 self._points, part, cells.centers, cells.offset, scratch, at * stride
@@ -141,27 +141,21 @@ class ApproximateWork:
         run(tasks, advance)
         return replace(cells, starts=self._store.array("cells/starts"))
 
-    def _scratch(
-        self, name: str, n_blocks: int, rows: int, entry: np.dtype[Any], n_outputs: int
-    ) -> tuple[int, ArrayLike]:
-        """A scratch array of blocks of `rows` entries for `n_outputs` chunks, and the rows from block to block."""
-        width = entry.itemsize
-        piece = max(64, -(-rows // n_outputs)) if n_outputs > WHOLE_READS else rows  # what an output takes of a block
-        stride = piece * -(-rows // piece)
-        shard = stride if piece < stride else None
-        shape = (n_blocks * stride, width)
-        return stride, self._store.scratch(name, shape, (piece, width), dtype="int8", rows_per_shard=shard)
+    def _scratch(self, name: str, n_blocks: int, rows: int, entry: np.dtype[Any]) -> ArrayLike:
+        """A scratch array for blocks of up to `rows` entries, each in a chunk of its own."""
+        shape = n_blocks * rows, entry.itemsize
+        return self._store.scratch(name, shape, (rows, entry.itemsize), dtype="int8")
 
-    def _calibration(self, queries: FloatArray, cells: Cells, share: float) -> Any:
-        """Task: the reach that finds this share of the neighbours of a sample, and how many rows a query then meets."""
-        found = exact_search(_chained(queries), cells.points, min(self._k, self.n_rows))
-        return dask.delayed(partitions.reach_for)(queries, found.distances, found.indices, cells, share)
-
-    def _exact_lists(self, queries: FloatArray, rows: IntArray) -> list[Any]:
-        """Tasks: exact distances and indices of the neighbours of some rows, some of them in each."""
-        found = exact_search(_chained(queries), self._points, self._k - 1, rows)
-        blocks = zip(found.distances.to_delayed().ravel(), found.indices.to_delayed().ravel(), strict=True)
-        return [dask.delayed(block) for block in blocks]
+    def _sample_search(self, name: str, queries: FloatArray, points: ArrayLike, k: int, rows: IntArray) -> Any:
+        """Task: exact lists of a small sample of queries, found in every chunk of the points and merged in a tree."""
+        sample = self._store.scratch(name, queries.shape, queries.shape, dtype=str(queries.dtype))
+        sample[...] = queries
+        parts = _parts(self.n_rows, points.chunks[0])
+        found = [dask.delayed(partitions.nearest_in_part)(sample, rows, points, part, k) for part in parts]
+        while len(found) > 1:
+            groups = [found[at : at + SUMMED_AT_ONCE] for at in range(0, len(found), SUMMED_AT_ONCE)]
+            found = [dask.delayed(partitions.merge_found)(group, rows) for group in groups]
+        return found[0]
 
     def _search(self, cells: Cells, graph: Graph, audited: IntArray) -> Lists:
         """Search in the cells, write the lists in row order, and return those of some rows."""
@@ -169,8 +163,8 @@ class ApproximateWork:
             partitions.search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search),
             self._row_parts(),
         )
-        largest = max(part.stop - part.start for part in parts)
-        stride, scratch = self._scratch("lists", len(parts), largest, list_entry(self._k), len(outputs))
+        stride = max(part.stop - part.start for part in parts)
+        scratch = self._scratch("lists", len(parts), stride, list_entry(self._k, self.n_rows))
         edges = _edges(outputs)
         searches = [
             dask.delayed(partitions.search_and_sort)(cells, part, self._k, scratch, at * stride, edges)
@@ -192,9 +186,8 @@ class ApproximateWork:
         shape, edges = self._points.shape, _edges(blocks)
         with self._progress.stage("descent", 2 * len(blocks) + n_parts) as advance:
             centers, parts = self._learn_parts(n_parts, offset, seed)
-            stride, sent = self._scratch(
-                "sorted", len(blocks), overlap * self._plan.rows_per_chunk, point_entry(shape[1]), n_parts
-            )
+            stride = overlap * self._plan.rows_per_chunk
+            sent = self._scratch("sorted", len(blocks), stride, point_entry(shape[1]))
             sending = [
                 dask.delayed(descent.send_to_parts)(self._points, block, offset, centers, parts, sent, at * stride)
                 for at, block in enumerate(blocks)
@@ -202,7 +195,8 @@ class ApproximateWork:
             counts = np.array(run(sending, advance))
             cuts = np.concatenate([np.zeros((len(blocks), 1), int), np.cumsum(counts, axis=1)], axis=1)
             sizes = counts.sum(axis=0)
-            places, lists = self._scratch("lists", n_parts, int(sizes.max()), list_entry(self._k), len(blocks))
+            places = int(sizes.max())
+            lists = self._scratch("lists", n_parts, places, list_entry(self._k, self.n_rows))
             descents = [
                 dask.delayed(descent.descend_and_sort)(
                     sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges
@@ -251,14 +245,3 @@ def _slices(cuts: IntArray, at: int, stride: int) -> list[slice]:
 def _in_one(lists: list[Lists]) -> Lists:
     distances, indices = zip(*lists, strict=True)
     return np.concatenate(distances), np.concatenate(indices)
-
-
-def _with_rows(lists: list[Lists], rows: IntArray) -> Lists:
-    """Lists of some rows in one piece, the row itself first."""
-    distances, indices = _in_one(lists)
-    return np.insert(distances, 0, 0, axis=1), np.insert(indices, 0, rows, axis=1)
-
-
-def _chained(queries: FloatArray) -> da.Array:
-    """A small sample of queries as a Dask array of a few chunks."""
-    return da.from_array(queries, chunks=(-(-len(queries) // CHAINS), -1), name=False)

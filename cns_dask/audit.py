@@ -9,7 +9,7 @@ import numpy as np
 from cns_dask.types import FloatArray, IntArray, Recall
 
 Z = 1.959964  # of a 95 % interval
-TIED = 1e-6  # relative: float32 may order rows differently that are this close
+TIED = 1e-5  # relative: rows whose distances differ by less are equally near, to the rounding of float32
 
 
 def sample_of_rows(n_rows: int, count: int, seed: int) -> IntArray:

@@ -22,9 +22,9 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells
+from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells, workspace
 from cns_dask.neighbors import as_arrays, with_roots
-from cns_dask.plan import QUERIES_AT_ONCE
+from cns_dask.plan import POINTS_AT_ONCE, QUERIES_AT_ONCE
 from cns_dask.types import Cells, FloatArray, IntArray, NeighborGraph
 
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
@@ -174,7 +174,9 @@ def _visit(
     gap = gaps(queries, center, others[near])
     if (gap < reach * np.sqrt(found[0][:, -1:])).any():
         edges, shrink = chunk.edges[near], shrinkage(queries)
-        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *found)
+        largest = min(POINTS_AT_ONCE, int(np.diff(edges).max()))
+        product = workspace("bounds", (len(queries) * largest,), queries.dtype)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, product, *found)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:

@@ -121,7 +121,7 @@ def descend_and_sort(
     rows = entries["key"] % shape[0]
     squared, indices = local_lists(np.ascontiguousarray(entries["point"]), rows, n_neighbors - 1, seed)
     distances, indices = np.insert(np.sqrt(squared), 0, 0, axis=1), np.insert(indices, 0, rows, axis=1)
-    keys = write_sorted(list_entry(n_neighbors), rows, scratch, start, indices=indices, distances=distances)
+    keys = write_sorted(list_entry(n_neighbors, shape[0]), rows, scratch, start, indices=indices, distances=distances)
     return np.searchsorted(keys, edges)
 
 
@@ -135,8 +135,9 @@ def merge_chunk(
 ) -> tuple[FloatArray, IntArray]:
     """Merge the lists of one chunk of rows, and those of earlier rounds if `known`; write them, and return some."""
     n_rows, k = chunk.stop - chunk.start, graph[0].shape[1]
-    entries = collect(list_entry(k), scratch, slices)
-    indices, distances = entries["indices"].reshape(n_rows, -1), entries["distances"].reshape(n_rows, -1)
+    entries = collect(list_entry(k, graph[0].shape[0]), scratch, slices)
+    indices = entries["indices"].reshape(n_rows, -1).astype(np.int64)
+    distances = entries["distances"].reshape(n_rows, -1)
     if known:
         indices = np.concatenate([indices, np.asarray(graph[0][chunk])], axis=1)
         distances = np.concatenate([distances, np.asarray(graph[1][chunk])], axis=1)

@@ -2,8 +2,9 @@
 stretch of each block.
 
 Entries are records with a field "key", an integer that says where they go. A block's entries are sorted by key, so what
-one output chunk needs of a block is one slice. They lie as bytes in one scratch array: one read or write per block.
-Two passes over the data, tasks linear in their number, and no task holds more than a block or a chunk.
+one output chunk needs of a block is one slice. They lie as bytes in one scratch array with a chunk for every block; on a
+disk the store maps it, so that a slice reads no more than itself. Two passes over the data, tasks linear in their
+number, and no task holds more than a block or a chunk.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ def point_entry(n_features: int) -> np.dtype[Any]:
     return np.dtype([("key", "int64"), ("point", "float32", (n_features,))])
 
 
-def list_entry(n_neighbors: int) -> np.dtype[Any]:
-    """Entry of one row's list; its key is the row number."""
-    return np.dtype([("key", "int64"), ("indices", "int64", (n_neighbors,)), ("distances", "float32", (n_neighbors,))])
+def list_entry(n_neighbors: int, n_rows: int) -> np.dtype[Any]:
+    """Entry of one row's list among `n_rows`; its key is the row number."""
+    index = "int32" if n_rows <= np.iinfo(np.int32).max else "int64"
+    return np.dtype([("key", "int64"), ("indices", index, (n_neighbors,)), ("distances", "float32", (n_neighbors,))])
 
 
 def write_sorted(entry: DTypeLike, keys: IntArray, target: ArrayLike, start: int, **values: ArrayLike) -> IntArray:

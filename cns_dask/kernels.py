@@ -13,6 +13,7 @@ depends on the row alone, never on its place in a block, so chunking cannot chan
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 #: Values closer than this count as tied: the order of additions must not decide.
 TIE = 1e-9
 
+_kept = threading.local()
 _compiled = numba.njit(nogil=True, cache=True)
 
 
@@ -109,7 +111,10 @@ def merge_nearest(
             bounds = lower_bounds(queries[part], points[tile])
             guess = np.full(len(part), np.inf, bounds.dtype)
             if nearest[1][part, 0].max() < 0 and bounds.shape[1] > width + 1:  # empty lists: most points will not stay
-                guess = bounds.dtype.type(1.001) * np.partition(bounds, width + 1, axis=1)[:, width + 1]
+                ranked = workspace("ranked", bounds.shape, bounds.dtype)
+                ranked[...] = bounds
+                ranked.partition(width + 1, axis=1)
+                guess = bounds.dtype.type(1.001) * ranked[:, width + 1]
             nearest_block(queries, query_rows, part, points[tile], rows[tile], bounds, guess, *nearest)
 
 
@@ -118,14 +123,27 @@ def lower_bounds(queries: NDArray[Any], points: NDArray[Any]) -> NDArray[Any]:
 
     One matrix product gives the sum: (q, |q|^2, 1) . (-2 r, 1, |r|^2), after the first query is taken off both. Its
     rounding error is below (d + 8) eps (|q| + |r|)^2 <= 2 (d + 8) eps (|q|^2 + |r|^2); twice that is taken off by
-    shrinking the two norms.
+    shrinking the two norms. The array is this thread's: the next call writes over it.
     """
     shrink = shrinkage(queries)
     left = np.empty((len(queries), queries.shape[1] + 2), queries.dtype)
     right = np.empty((len(points), points.shape[1] + 2), points.dtype)
     extend_block(queries, queries[0], 1, shrink, left[:, -2], left[:, -1], left)
     extend_block(points, queries[0], -2, shrink, right[:, -1], right[:, -2], right)
-    return np.asarray(left @ right.T)
+    return np.matmul(left, right.T, out=workspace("bounds", (len(queries), len(points)), queries.dtype))
+
+
+def workspace(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array with any content that this thread uses again and again.
+
+    Workers give freed memory back at once, and to get it again page by page took as long as the work in it (measured).
+    """
+    needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    kept = getattr(_kept, name, None)
+    if kept is None or kept.nbytes < needed:
+        kept = np.empty(needed, np.uint8)
+        setattr(_kept, name, kept)
+    return np.asarray(kept[:needed].view(dtype).reshape(shape))
 
 
 def shrinkage(queries: NDArray[Any]) -> float:
@@ -276,6 +294,7 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     gaps: NDArray[Any],
     reach: float,
     shrink: float,
+    product: NDArray[Any],
     distances: NDArray[Any],
     indices: NDArray[Any],
 ) -> None:
@@ -296,6 +315,8 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
         A cell is in reach of a query while its gap (m, c) is below `reach` times the last distance on the list.
     shrink
         As in `lower_bounds`.
+    product
+        Room for the lower bounds of the queries and the largest cell, up to POINTS_AT_ONCE.
     """
     n_queries, n_features = queries.shape
     last = distances.shape[1] - 1
@@ -303,7 +324,7 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     extended = np.empty((n_queries, n_features + 2), queries.dtype)
     extend_block(queries, center, 1, shrink, extended[:, n_features], extended[:, n_features + 1], extended)
     left, right = np.empty_like(extended), np.empty((largest, n_features + 2), queries.dtype)
-    some, product = np.empty(n_queries, np.int64), np.empty(n_queries * largest, queries.dtype)
+    some = np.empty(n_queries, np.int64)
     for cell in range(edges.shape[0]):
         count = 0
         for i in range(n_queries):

@@ -8,7 +8,8 @@ import numpy as np
 
 from cns_dask.cells import nearest_centers, needed_reach, search_cells, shifted
 from cns_dask.exchange import collect, list_entry, point_entry, write_sorted
-from cns_dask.neighbors import with_self_first
+from cns_dask.kernels import merge_lists
+from cns_dask.neighbors import search_block, with_self_first
 from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray
 
 
@@ -48,11 +49,29 @@ def cell_cuts(counts: IntArray, edges: IntArray) -> IntArray:
     return np.asarray(earlier_cells[:, cell] + inside)
 
 
+def nearest_in_part(
+    queries: ArrayLike, rows: IntArray, points: ArrayLike, part: slice, n_neighbors: int
+) -> tuple[FloatArray, IntArray]:
+    """Squared distances and numbers of the nearest points in one part of an opened array."""
+    return search_block(None, np.asarray(queries[...]), rows, points, part, part.start, n_neighbors)
+
+
+def merge_found(found: list[tuple[FloatArray, IntArray]], rows: IntArray) -> tuple[FloatArray, IntArray]:
+    """Merge what was found in several parts."""
+    distances, indices = found[0][0].copy(), found[0][1].copy()
+    for squared, lists in found[1:]:
+        merge_lists(lists, squared, rows, distances, indices)
+    return distances, indices
+
+
 def reach_for(
-    queries: FloatArray, distances: FloatArray, positions: IntArray, cells: Cells, share: float
+    queries: FloatArray, nearest: tuple[FloatArray, IntArray], cells: Cells, share: float
 ) -> tuple[float, float]:
-    """The reach that finds this share of known neighbours, and the rows that a query then meets on average."""
-    needed, visits = needed_reach(queries, distances, positions, cells)
+    """The reach that finds this share of known neighbours, and the rows that a query then meets on average.
+
+    `nearest` are squared distances and positions of the exact neighbours.
+    """
+    needed, visits = needed_reach(queries, np.sqrt(nearest[0]), nearest[1], cells)
     reach = float(np.clip(np.quantile(needed, share, method="higher"), 0.05, 1.0))
     sizes = np.diff(np.asarray(cells.starts[...]))
     return reach, float(((visits < reach) @ sizes).mean())
@@ -65,7 +84,9 @@ def search_and_sort(
     queries, rows = np.asarray(cells.points[part]), np.asarray(cells.rows[part])
     own = np.searchsorted(np.asarray(cells.starts[...]), np.arange(part.start, part.stop), side="right") - 1
     distances, indices = with_self_first(search_cells(queries, rows, own, cells, n_neighbors - 1), rows)
-    keys = write_sorted(list_entry(n_neighbors), rows, scratch, start, indices=indices, distances=distances)
+    keys = write_sorted(
+        list_entry(n_neighbors, cells.points.shape[0]), rows, scratch, start, indices=indices, distances=distances
+    )
     return np.searchsorted(keys, edges)
 
 
@@ -73,7 +94,7 @@ def collect_chunk(
     scratch: ArrayLike, slices: list[slice], graph: tuple[ArrayLike, ArrayLike], part: slice, audited: IntArray
 ) -> tuple[FloatArray, IntArray]:
     """Collect the lists of one chunk of rows and write them; return distances and indices of some of the rows."""
-    entries = collect(list_entry(graph[0].shape[1]), scratch, slices)
+    entries = collect(list_entry(graph[0].shape[1], graph[0].shape[0]), scratch, slices)
     graph[0][part], graph[1][part] = entries["indices"], entries["distances"]
     some = entries[audited - part.start]
     return some["distances"], some["indices"]

@@ -17,14 +17,13 @@ CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
-PAIRS_BYTES = FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE
+PAIRS_BYTES = 2 * FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE  # and once more to rank them
 CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
 PARTITION_ROWS = 65_536  # of one partition for descent, before the overlap
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from,
 SAMPLE_BYTES = 256 * 2**20  # and at most so many bytes of them
-CHAINS = 4  # searches of a sample through all chunks, side by side
 SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
 KRYLOV_VECTORS = 100  # of the fallback, between restarts
 SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
@@ -106,7 +105,7 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
             "collect": rows * 5 * entry,
         },
         disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
-        n_tasks=(4 + CHAINS) * chunks + (1 + CHAINS) * math.ceil(n_rows / cell_chunk) + searches + 2 * CHAINS,
+        n_tasks=6 * chunks + 3 * math.ceil(n_rows / cell_chunk) + searches + 10,
     )
 
 

@@ -68,6 +68,9 @@ LAYOUT: dict[str, ArraySpec] = {
 }
 
 
+UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise does not become smaller
+
+
 class StoredArray:
     """An opened array on disk: small to ship inside a task, read and written by slices where it arrives.
 
@@ -79,12 +82,25 @@ class StoredArray:
         self._array = array
         self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
         self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
+        plain = not array.compressors and array.shards is None and array.chunks[1:] == array.shape[1:]
+        self._files = _chunk_files(array) if plain else None
 
     def __reduce__(self) -> tuple[type[StoredArray], tuple[zarr.Array[Any]]]:
         return StoredArray, (self._array,)
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._array[selection]
+        mapped = self._mapped(selection) if self._files and isinstance(selection, slice) else None
+        return self._array[selection] if mapped is None else mapped
+
+    def _mapped(self, rows: slice) -> np.ndarray[Any, Any] | None:
+        """Rows of one chunk that lies as it is in a local file: mapped, so that only what is used is read."""
+        start, stop, _ = rows.indices(self.shape[0])
+        number, size = start // self.chunks[0], self.chunks[0]
+        file = self._files / str(number) / "/".join("0" for _ in self.shape[1:])  # type: ignore[operator]
+        if stop > (number + 1) * size or stop <= start or not file.is_file():
+            return None
+        chunk = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as an array of one's own
+        return np.asarray(chunk)[start - number * size : stop - number * size]
 
     def __setitem__(self, selection: Any, values: Any) -> None:
         self._array[selection] = values
@@ -132,7 +148,7 @@ class ResultStore:
             chunks=_clamped(chunks, shape),
             dimension_names=spec.dims,
             fill_value=np.nan if spec.dtype.startswith("float") else -1,  # a lost chunk must not look like a value
-            compressors=zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),  # fast, and integers are half zeros
+            compressors=None if name in UNCOMPRESSED else zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
             attributes={"description": spec.meaning},
         )
         return StoredArray(array)
@@ -147,28 +163,18 @@ class ResultStore:
         return write_tasks(values, self.create(name, values.shape, (rows_per_chunk, *values.shape[1:])))
 
     def scratch(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        chunks: tuple[int, ...],
-        *,
-        dtype: str = "float64",
-        rows_per_shard: int | None = None,
+        self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str = "float64"
     ) -> StoredArray:
-        """Create (or replace) an array for intermediate values; chunks of rows share files of `rows_per_shard` rows."""
-        array = (
-            self._group("r+")
-            .require_group("scratch")
-            .create_array(
-                name,
-                shape=shape,
-                dtype=dtype,
-                chunks=_clamped(chunks, shape),
-                shards=None if rows_per_shard is None else (rows_per_shard, *shape[1:]),
-                fill_value=np.nan if dtype.startswith("float") else -1,
-                compressors=None,
-                overwrite=True,
-            )
+        """Create (or replace) an array for intermediate values."""
+        group = self._group("r+").require_group("scratch")
+        array = group.create_array(
+            name,
+            shape=shape,
+            dtype=dtype,
+            chunks=_clamped(chunks, shape),
+            fill_value=np.nan if dtype.startswith("float") else -1,
+            compressors=None,
+            overwrite=True,
         )
         return StoredArray(array)
 
@@ -349,6 +355,12 @@ def _lazy(array: zarr.Array[Any], owner: Any = None) -> da.Array:
     """A Dask array whose tasks each carry the opened array: see `StoredArray`."""
     chunks = array.shards or array.chunks
     return da.from_array(StoredArray(array, owner), chunks=chunks, name=False, inline_array=True)
+
+
+def _chunk_files(array: zarr.Array[Any]) -> Path | None:
+    """Folder of the chunks of an array on a local disk."""
+    root = getattr(array.store, "root", None)
+    return Path(root) / array.path / "c" if isinstance(root, Path) else None
 
 
 def _clamped(chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
