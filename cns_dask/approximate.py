@@ -96,8 +96,8 @@ class ApproximateWork:
 
     def _create_graph(self) -> Graph:
         shape, chunks = (self.n_rows, self._k), (self._plan.rows_per_chunk, self._k)
-        create = self._store.create
-        return create("graph/indices", shape, chunks), create("graph/distances", shape, chunks, dtype="float32")
+        create, index = self._store.create, str(list_entry(self._k, self.n_rows)["indices"].base)
+        return create("graph/indices", shape, chunks, index), create("graph/distances", shape, chunks, "float32")
 
     def _learn_cells(
         self, calibrated: IntArray, audited: IntArray, advance: Advance

@@ -2,9 +2,9 @@
 stretch of each block.
 
 Entries are records with a field "key", an integer that says where they go. A block's entries are sorted by key, so what
-one output chunk needs of a block is one slice. They lie as bytes in one scratch array with a chunk for every block; on a
-disk the store maps it, so that a slice reads no more than itself. Two passes over the data, tasks linear in their
-number, and no task holds more than a block or a chunk.
+one output chunk needs of a block is one slice. They lie as bytes in one scratch array with a chunk for every block; the
+store maps it where the disk is local, so that a slice reads no more than itself. Two passes over the data, tasks linear
+in their number, and no task holds more than a block or a chunk.
 """
 
 from __future__ import annotations

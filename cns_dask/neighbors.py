@@ -112,17 +112,21 @@ def with_self_first(found: tuple[FloatArray, IntArray], rows: Sequence[int] | In
 def self_first(lists: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
     """Put every row in front of its own list of others, at distance 0."""
     _check_full(lists[1])
-    return np.insert(lists[0], 0, 0, axis=1), np.insert(lists[1], 0, rows, axis=1)
+    distances, indices = (np.empty((len(others), others.shape[1] + 1), others.dtype) for others in lists)
+    distances[:, 0], distances[:, 1:] = 0, lists[0]
+    indices[:, 0], indices[:, 1:] = rows, lists[1]
+    return distances, indices
 
 
 def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
     """Turn squared distances into distances; float32 roots tie where squares do not, and ties go by row number."""
     _check_full(found[1])
-    distances, indices = np.sqrt(found[0]), found[1].copy()
+    distances, indices = np.sqrt(found[0]), found[1]
     if distances.dtype == np.float32:
-        tied = np.diff(distances, axis=1) == 0
-        wrong = np.flatnonzero((tied & (np.diff(indices, axis=1) < 0)).any(axis=1))
+        tied = distances[:, 1:] == distances[:, :-1]
+        wrong = np.flatnonzero((tied & (indices[:, 1:] < indices[:, :-1])).any(axis=1))
         order = np.lexsort((indices[wrong], distances[wrong]), axis=1)
+        indices = indices.copy()
         indices[wrong] = np.take_along_axis(indices[wrong], order, axis=1)
     return distances, indices
 

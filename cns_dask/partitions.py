@@ -95,7 +95,8 @@ def collect_chunk(
 ) -> tuple[FloatArray, IntArray]:
     """Collect the lists of one chunk of rows and write them; return distances and indices of some of the rows."""
     entries = collect(list_entry(graph[0].shape[1], graph[0].shape[0]), scratch, slices)
-    graph[0][part], graph[1][part] = entries["indices"], entries["distances"]
+    graph[0][part] = np.ascontiguousarray(entries["indices"])
+    graph[1][part] = np.ascontiguousarray(entries["distances"])
     some = entries[audited - part.start]
     return some["distances"], some["indices"]
 

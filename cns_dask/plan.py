@@ -84,8 +84,11 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
         held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + PAIRS_BYTES}
         disk = n_rows * (FLOAT * n_features + 2 * entry)
         return GraphPlan(rows, 0, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
+    few = min(n_rows, 16 * CELL_ROWS, CHUNK_BYTES // (FLOAT * max(n_features, n_neighbors)))
+    rows = max(rows, few)  # a smaller task would wait longer for its turn than it works
+    chunks = math.ceil(n_rows / rows)
     n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))
-    per_search = _clip(math.ceil(n_rows / 16), 1024, 16 * CELL_ROWS)
+    per_search = _clip(math.ceil(n_rows / 8), 1024, 16 * CELL_ROWS)
     cell_chunk = _clip(CELL_CHUNK_BYTES // (FLOAT // 2 * n_features), 1024, n_rows)
     searches = math.ceil(n_rows / per_search)
     row, kept = FLOAT * n_features, FLOAT // 2 * n_features + FLOAT  # a row as it comes; rounded, with its number
