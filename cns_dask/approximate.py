@@ -18,16 +18,17 @@ import numpy as np
 from cns_dask import descent, partitions
 from cns_dask.audit import recall_interval, recall_of_rows, sample_of_rows
 from cns_dask.cells import learn_centers, shifted
+from cns_dask.errors import NotEnoughMemoryError
 from cns_dask.exchange import list_entry, point_entry
 from cns_dask.neighbors import with_self_first
-from cns_dask.plan import PARTITION_ROWS, SAMPLED_PER_CELL, SUMMED_AT_ONCE, GraphPlan
-from cns_dask.runtime import Progress, on_every_worker, run
+from cns_dask.plan import OVERLAP, PARTITION_ROWS, SAMPLED_PER_CELL, SUMMED_AT_ONCE, GraphPlan, descent_worker_bytes
+from cns_dask.runtime import Progress, check_memory, on_every_worker, run
 from cns_dask.store import ResultStore
 from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
 
 AUDITED_ROWS = 1000
-CALIBRATED_ROWS = 500
-SPARED = 0.6  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
+CALIBRATED_ROWS = 1000
+SPARED = 0.8  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
 
 MOST_DESCENTS = 4  # rounds with other borders
 
@@ -58,7 +59,7 @@ class ApproximateWork:
             (reach, candidates), squared = run([reach_task, exact], advance)
         cells, truth = replace(cells, reach=reach), with_self_first(squared, audited)
         if method == "auto":
-            method = "cells" if candidates <= descent.CHEAP_CANDIDATES else "descent"
+            method = "descent" if candidates > descent.CHEAP_CANDIDATES and self._fits_descent() else "cells"
         graph, improve = self._create_graph(), {"cells": self._searches, "descent": self._descents}[method]
         for lists, used_reach in improve(cells, graph, audited):
             reach = used_reach
@@ -79,9 +80,21 @@ class ApproximateWork:
             reach = min(1.0, 1.25 * reach + 0.05)
             yield self._search(replace(cells, reach=reach), graph, audited), reach
 
+    def _check_descent(self) -> None:
+        n_features = self._points.shape[1]
+        check_memory(lambda n_threads: descent_worker_bytes(n_features, self._k, n_threads))
+
+    def _fits_descent(self) -> bool:
+        try:
+            self._check_descent()
+        except NotEnoughMemoryError:
+            return False
+        return True
+
     def _descents(self, cells: Cells, graph: Graph, audited: IntArray) -> Iterator[tuple[Lists, float]]:
         """Descend in partitions, with other borders each time."""
-        if self.n_rows * descent.OVERLAP > descent.EXACT_PART:
+        self._check_descent()
+        if self.n_rows * OVERLAP > descent.EXACT_PART:
             with self._progress.stage("compile", 1) as advance:  # of pynndescent, in every process
                 on_every_worker(descent.warm_up, self._points.shape[1], self._k)
                 advance()
@@ -182,7 +195,7 @@ class ApproximateWork:
         """Send every row to its nearest partitions, descend in each, merge the lists, and return those of some rows."""
         blocks, seed = self._row_parts(), self._seed + 100 * (number + 1)
         n_parts = -(-self.n_rows // PARTITION_ROWS)
-        overlap = min(descent.OVERLAP, n_parts)
+        overlap = min(OVERLAP, n_parts)
         shape, edges = self._points.shape, _edges(blocks)
         with self._progress.stage("descent", 2 * len(blocks) + n_parts) as advance:
             centers, parts = self._learn_parts(n_parts, offset, seed)

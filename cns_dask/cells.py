@@ -72,13 +72,13 @@ def nearest_centers(points: FloatArray, centers: FloatArray, count: int = 1) -> 
 
 
 def gaps(queries: FloatArray, own: FloatArray, others: FloatArray) -> FloatArray:
-    """Distance of every query to the plane between its own centre (d,) and each of the others (m, c)."""
+    """Distance to the plane between the own centre (d,) and each of the others, of every query (c, m)."""
     directions = others - own
-    separation = np.sqrt(np.einsum("ij,ij->i", directions, directions))
-    along = np.zeros((len(queries), len(others)), np.float32)
-    units = directions / np.where(separation > 0, separation, 1)[:, None]
-    project_block(queries - own, np.ascontiguousarray(units.T), along)
-    return np.where(separation > 0, separation / 2 - along, -np.inf).astype(np.float32)
+    separation = np.sqrt(np.einsum("ij,ij->i", directions, directions))[:, None]
+    along = np.zeros((len(others), len(queries)), np.float32)
+    units = directions / np.where(separation > 0, separation, 1)
+    project_block(units, np.ascontiguousarray((queries - own).T), along)
+    return np.where(separation > 0, separation / 2 - along, np.float32(-np.inf))
 
 
 def search_cells(
@@ -167,16 +167,18 @@ def _visit(
         merge_nearest(queries, query_rows, points[part], rows[part], found)
     separation = np.sqrt(((others - center) ** 2).sum(axis=1))
     radius = np.sqrt(((queries - center) ** 2).sum(axis=1).max())
-    close = separation / 2 - radius < reach * np.sqrt(found[0][:, -1].max())
+    limits = reach * np.sqrt(found[0][:, -1])
     filled = chunk.edges[:, 1] > chunk.edges[:, 0]
+    close = separation / 2 - radius < limits.max()
     near = np.flatnonzero(close & filled & (np.arange(chunk.first, chunk.last) != own))
     near = near[np.argsort(separation[near], kind="stable")]
     gap = gaps(queries, center, others[near])
-    if (gap < reach * np.sqrt(found[0][:, -1:])).any():
-        edges, shrink = chunk.edges[near], shrinkage(queries)
+    in_reach = (gap < limits).any(axis=1)
+    if in_reach.any():
+        edges, shrink = chunk.edges[near[in_reach]], shrinkage(queries)
         largest = min(POINTS_AT_ONCE, int(np.diff(edges).max()))
         product = workspace("bounds", (len(queries) * largest,), queries.dtype)
-        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, product, *found)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap[in_reach], reach, shrink, product, *found)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:
@@ -199,7 +201,7 @@ def needed_reach(
     own = nearest_centers(queries, centers)[:, 0]
     visits = np.empty((len(queries), len(centers)), np.float32)
     for i, cell in enumerate(own):
-        visits[i] = gaps(queries[i : i + 1], centers[cell], centers)[0]
+        visits[i] = gaps(queries[i : i + 1], centers[cell], centers)[:, 0]
         visits[i, cell] = -np.inf
     radius = distances[:, -1:]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -14,9 +14,9 @@ from cns_dask.cells import learn_centers, nearest_centers, shifted
 from cns_dask.exchange import collect, list_entry, point_entry, write_sorted
 from cns_dask.kernels import measure_lists, merge_lists, merge_nearest
 from cns_dask.neighbors import self_first
+from cns_dask.plan import OVERLAP
 from cns_dask.types import ArrayLike, FloatArray, IntArray
 
-OVERLAP = 3  # nearest partitions of every row
 CENTERS_PER_PART = 16  # a partition is a union of cells: equally large ones exist
 EXACT_PART = 50_000  # rows up to which comparing all pairs is faster than descent (measured: 50 000 to 100 000)
 #: Rows that a search in cells may meet on average before descent is cheaper (measured at d = 64).

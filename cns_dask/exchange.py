@@ -43,4 +43,5 @@ def collect(entry: DTypeLike, source: ArrayLike, parts: Sequence[slice]) -> Any:
     """Entries of these parts of the scratch array, in the order of their keys."""
     read = [np.asarray(source[part]) for part in parts if part.stop > part.start]
     entries = np.concatenate(read).view(entry)[:, 0]
+    del read
     return entries[np.argsort(entries["key"], kind="stable")]

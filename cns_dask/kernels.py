@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from cns_dask.plan import POINTS_AT_ONCE, QUERIES_AT_ONCE
+from cns_dask.plan import CACHED_QUERIES, POINTS_AT_ONCE, QUERIES_AT_ONCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -312,7 +312,7 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     edges
         First and last + 1 point of every cell (c, 2).
     gaps
-        A cell is in reach of a query while its gap (m, c) is below `reach` times the last distance on the list.
+        A cell is in reach of a query while its gap (c, m) is below `reach` times the last distance on the list.
     shrink
         As in `lower_bounds`.
     product
@@ -324,11 +324,11 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     extended = np.empty((n_queries, n_features + 2), queries.dtype)
     extend_block(queries, center, 1, shrink, extended[:, n_features], extended[:, n_features + 1], extended)
     left, right = np.empty_like(extended), np.empty((largest, n_features + 2), queries.dtype)
-    some = np.empty(n_queries, np.int64)
+    some, limits = np.empty(n_queries, np.int64), reach * np.sqrt(distances[:, last])
     for cell in range(edges.shape[0]):
         count = 0
         for i in range(n_queries):
-            if gaps[i, cell] < reach * np.sqrt(distances[i, last]):
+            if gaps[cell, i] < limits[i]:
                 some[count], left[count] = i, extended[i]
                 count += 1
         for first in range(edges[cell, 0], edges[cell, 1] if count else 0, POINTS_AT_ONCE):
@@ -336,14 +336,15 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
             size = tile.stop - tile.start
             side = right[:size]
             extend_block(points[tile], center, -2, shrink, side[:, n_features + 1], side[:, n_features], side)
-            bounds = product[: count * size].reshape(count, size)
-            np.dot(left[:count], side.T, bounds)
-            for at in range(count):
-                i = some[at]
-                limit = distances[i, last]
-                merge_row(
-                    queries[i], query_rows[i], points[tile], rows[tile], bounds[at], limit, distances[i], indices[i]
-                )
+            for low in range(0, count, CACHED_QUERIES):
+                high = min(low + CACHED_QUERIES, count)
+                bounds = product[: (high - low) * size].reshape(high - low, size)
+                np.dot(left[low:high], side.T, bounds)
+                for at in range(low, high):
+                    i = some[at]
+                    row, limit = bounds[at - low], distances[i, last]
+                    merge_row(queries[i], query_rows[i], points[tile], rows[tile], row, limit, distances[i], indices[i])
+                    limits[i] = reach * np.sqrt(distances[i, last])
 
 
 @_compiled

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from cns_dask.types import Grid
 
 FLOAT = 8  # bytes of a float64
-PROCESS_BYTES = 400 * 2**20  # of a worker that has imported everything and holds no data
+PROCESS_BYTES = 450 * 2**20  # of a worker that has imported everything and holds no data
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
 CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
 PAIRS_BYTES = 2 * FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE  # and once more to rank them
+CACHED_QUERIES = 128  # of them with one cell: their bounds stay in a core's cache
 CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half or twice as many are slower (measured)
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre
-PARTITION_ROWS = 65_536  # of one partition for descent, before the overlap
+PARTITION_ROWS = 65_536  # of one partition for descent,
+OVERLAP = 3  # and every row goes to so many of them
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from,
 SAMPLE_BYTES = 256 * 2**20  # and at most so many bytes of them
 SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
@@ -104,12 +106,21 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
         | {
             "centers": 4 * sampled * row + FLOAT * n_cells * (256 + 4 * n_features),
             "cells": rows * (2 * row + 3 * kept) + 2 * centers + PAIRS_BYTES,
-            "neighbors": per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + PAIRS_BYTES,
-            "collect": rows * 5 * entry,
+            "neighbors": 2 * per_search * (2 * kept + 4 * entry) + cell_chunk * kept + 3 * centers + PAIRS_BYTES,
+            "collect": 6 * rows * (FLOAT + 2 * entry),  # entries, sorted, and on their way to the disk
         },
         disk_bytes=n_rows * (row + 2 * entry + 2 * kept + 2 * entry),
         n_tasks=6 * chunks + 3 * math.ceil(n_rows / cell_chunk) + searches + 10,
     )
+
+
+def descent_worker_bytes(n_features: int, n_neighbors: int, n_threads: int) -> int:
+    """Memory that a worker process needs for descent: a partition per thread, some of them twice as large as others.
+
+    pynndescent holds the rows, a heap and the candidates of every row (about 60 bytes per neighbour), and trees.
+    """
+    rows = 2 * OVERLAP * PARTITION_ROWS
+    return PROCESS_BYTES + n_threads * rows * (3 * FLOAT // 2 * n_features + 60 * n_neighbors + 600)
 
 
 @dataclass(frozen=True)

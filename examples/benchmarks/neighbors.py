@@ -5,9 +5,10 @@
 
 FOLDER holds data sets as .npz files with X; without it only the mixture is run. Every ratio compares two times of one
 run on one machine: the absolute times mean nothing. The yardstick is `pynndescent.NNDescent` with the same number of
-neighbours in one process with all cores. Ours runs on a Dask worker process with two threads, and on two threads of this
-process, from a Zarr array to a stored graph, its audit included. Recall is counted here, with exact neighbours in float64 of rows drawn here: a
-neighbour counts if it is not farther than the true k-th, to the rounding of float32 (1e-5), in which both search.
+neighbours in one process with all cores. Ours runs on a Dask worker process with two threads, and on two threads of
+this process, from a Zarr array to a stored graph, its audit included. Recall is counted here, with exact neighbours in
+float64 of rows drawn here: a neighbour counts if it is not farther than the true k-th, to the rounding of float32
+(1e-5), in which both search.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ def warm(sets: dict[str, np.ndarray], folder: Path) -> None:
             found, stated = recall_of(X, graph.indices.compute()), graph.recall[-1] if graph.recall else None
             interval = f"{stated.low:.4f} to {stated.high:.4f}" if stated else graph.method
             contains = stated.low <= found <= stated.high if stated else found == 1
+            ratio = f"{seconds:.2f} / {yardstick:.2f} s = {seconds / yardstick:.2f}"
             print(
-                f"| {name} | {len(X)} | {X.shape[1]} | {k} | {seconds:.2f} / {yardstick:.2f} s = {seconds / yardstick:.2f} "
+                f"| {name} | {len(X)} | {X.shape[1]} | {k} | {ratio} "
                 f"| {here / yardstick:.2f} | {LIMITS.get(name, '')} | {found:.4f} | {interval} | {contains} "
                 f"| {recall_of(X, theirs):.4f} |",
                 flush=True,
