@@ -24,7 +24,7 @@ import numpy as np
 
 from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells, workspace
 from cns_dask.neighbors import as_arrays, with_roots
-from cns_dask.plan import POINTS_AT_ONCE, QUERIES_AT_ONCE
+from cns_dask.plan import CACHED_QUERIES, POINTS_AT_ONCE, QUERIES_AT_ONCE
 from cns_dask.types import Cells, FloatArray, IntArray, NeighborGraph
 
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
@@ -72,13 +72,18 @@ def nearest_centers(points: FloatArray, centers: FloatArray, count: int = 1) -> 
 
 
 def gaps(queries: FloatArray, own: FloatArray, others: FloatArray) -> FloatArray:
-    """Distance to the plane between the own centre (d,) and each of the others, of every query (c, m)."""
+    """Distance to the plane between the own centre (d,) and each of the others, of every query (c, m).
+
+    The array is this thread's: the next call writes over it.
+    """
     directions = others - own
     separation = np.sqrt(np.einsum("ij,ij->i", directions, directions))[:, None]
-    along = np.zeros((len(others), len(queries)), np.float32)
+    found = workspace("gaps", (len(others), len(queries)), np.float32)
+    found[...] = 0
     units = directions / np.where(separation > 0, separation, 1)
-    project_block(units, np.ascontiguousarray((queries - own).T), along)
-    return np.where(separation > 0, separation / 2 - along, np.float32(-np.inf))
+    project_block(units, np.ascontiguousarray((own - queries).T), found)
+    found += np.where(separation > 0, separation / 2, np.float32(-np.inf))
+    return found
 
 
 def search_cells(
@@ -173,12 +178,11 @@ def _visit(
     near = np.flatnonzero(close & filled & (np.arange(chunk.first, chunk.last) != own))
     near = near[np.argsort(separation[near], kind="stable")]
     gap = gaps(queries, center, others[near])
-    in_reach = (gap < limits).any(axis=1)
-    if in_reach.any():
-        edges, shrink = chunk.edges[near[in_reach]], shrinkage(queries)
+    if (gap < limits).any():
+        edges, shrink = chunk.edges[near], shrinkage(queries)
         largest = min(POINTS_AT_ONCE, int(np.diff(edges).max()))
-        product = workspace("bounds", (len(queries) * largest,), queries.dtype)
-        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap[in_reach], reach, shrink, product, *found)
+        product = workspace("bounds", (CACHED_QUERIES * largest,), queries.dtype)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, product, *found)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:

@@ -316,7 +316,7 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     shrink
         As in `lower_bounds`.
     product
-        Room for the lower bounds of the queries and the largest cell, up to POINTS_AT_ONCE.
+        Room for the lower bounds of CACHED_QUERIES queries and the largest cell, up to POINTS_AT_ONCE.
     """
     n_queries, n_features = queries.shape
     last = distances.shape[1] - 1
