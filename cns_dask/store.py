@@ -26,7 +26,7 @@ from dask.delayed import Delayed
 from cns_dask.errors import DataNotFoundError, InvalidDataError, NotAResultError, OutputError
 from cns_dask.types import ArrayLike
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: What a finished group says that it is.
 RESULT, PREDICTION, GRAPH = KINDS = "result of cns_dask", "prediction of cns_dask", "graph of cns_dask"
 
