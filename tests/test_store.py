@@ -144,7 +144,7 @@ def test_what_is_not_a_finished_result(tmp_path):
     with new_result(tmp_path / "new.zarr", RESULT) as store:
         pass
     store.describe(format_version=99)
-    with pytest.raises(NotAResultError, match=r"format version 1\. Got 99"):
+    with pytest.raises(NotAResultError, match=r"format version 2\. Got 99"):
         open_store(tmp_path / "new.zarr")
 
 
