@@ -172,10 +172,8 @@ class ApproximateWork:
 
     def _search(self, cells: Cells, graph: Graph, audited: IntArray) -> Lists:
         """Search in the cells, write the lists in row order, and return those of some rows."""
-        parts, outputs = (
-            partitions.search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search),
-            self._row_parts(),
-        )
+        parts = partitions.search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search)
+        outputs = self._row_parts()
         stride = max(part.stop - part.start for part in parts)
         scratch = self._scratch("lists", len(parts), stride, list_entry(self._k, self.n_rows))
         edges = _edges(outputs)
@@ -209,14 +207,14 @@ class ApproximateWork:
             cuts = np.concatenate([np.zeros((len(blocks), 1), int), np.cumsum(counts, axis=1)], axis=1)
             sizes = counts.sum(axis=0)
             places = int(sizes.max())
-            lists = self._scratch("lists", n_parts, places, list_entry(self._k, self.n_rows))
+            lists = self._scratch("lists", len(sizes), places, list_entry(self._k, self.n_rows))
             descents = [
                 dask.delayed(descent.descend_and_sort)(
                     sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges
                 )
                 for at in np.flatnonzero(sizes).tolist()
             ]
-            ends = np.zeros((n_parts, len(edges)), int)
+            ends = np.zeros((len(sizes), len(edges)), int)  # equal rows may leave the last partitions out
             ends[sizes > 0] = run(descents, advance)
             merges = [
                 dask.delayed(descent.merge_chunk)(lists, _slices(ends, at, places), graph, block, rows, number > 0)

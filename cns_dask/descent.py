@@ -18,8 +18,8 @@ from cns_dask.plan import OVERLAP
 from cns_dask.types import ArrayLike, FloatArray, IntArray
 
 CENTERS_PER_PART = 16  # a partition is a union of cells: equally large ones exist
-EXACT_PART = 50_000  # rows up to which comparing all pairs is faster than descent (measured: 50 000 to 100 000)
-#: Rows that a search in cells may meet on average before descent is cheaper (measured at d = 64).
+EXACT_PART = 50_000  # rows up to which all pairs are compared: estimated from 2 ns a pair and 150 us a row of descent
+#: Rows that a search in cells may meet on average before descent is cheaper: estimated at d = 64, n = 150 000.
 CHEAP_CANDIDATES = 200_000
 
 

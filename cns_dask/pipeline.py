@@ -98,7 +98,7 @@ def _fit(
     store: ResultStore,
     progress: Progress,
 ) -> Result:
-    n_rows, n_features = (given.indices.shape[0], 1) if X is None and given else X.shape  # type: ignore[union-attr]
+    n_rows, n_features = _number_of_rows(X, given), 1 if X is None else X.shape[1]
     exact = given is not None or choose_method(n_rows, settings.method) == "exact"
     graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
     plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates)

@@ -31,6 +31,15 @@ def test_partitions_that_are_compared_pair_by_pair(monkeypatch):
     np.testing.assert_array_equal(graphs[0][1], graphs[1][1])
 
 
+def test_equal_rows_may_leave_partitions_out(monkeypatch):
+    monkeypatch.setattr(approximate, "PARTITION_ROWS", 300)
+    X = blobs_of(3000, 3)
+    X[:2700] = X[2700:].max(axis=0) + 1  # nearly all in one cell, the last one along every axis
+    graph = neighbor_graph(X, 8, method="descent")
+    assert graph.recall[-1].low >= 0.99
+    assert_well_formed(*da.compute(graph.indices, graph.distances))
+
+
 def test_another_round_has_other_borders(monkeypatch):
     monkeypatch.setattr(approximate, "PARTITION_ROWS", 300)
     monkeypatch.setattr(descent, "OVERLAP", 1)
