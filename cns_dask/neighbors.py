@@ -19,8 +19,8 @@ from cns_dask.errors import InvalidDataError
 from cns_dask.kernels import merge_nearest
 from cns_dask.types import ArrayLike, FloatArray, IntArray, NeighborGraph
 
-#: Up to so many rows the exact search is not slower than the approximate one, in 2 as in 100 dimensions: measured by
-#: `examples/benchmarks/neighbors.py --crossover`.
+#: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
+#: `examples/benchmarks/neighbors.py --parts crossover`); at twice that exactness costs a second more, and is kept.
 EXACT_ROWS = 20_000
 RULE = f"exact for up to {EXACT_ROWS} rows; above in cells, or by descent where a sample shows that it is cheaper"
 
