@@ -2,10 +2,10 @@ r"""Chosen columns of (I - (1-lam) W)^-1, for all lam from one sequence of produ
 
 | symbol | variable  | shape     | meaning                                                     |
 |--------|-----------|-----------|-------------------------------------------------------------|
-| W      | neighbors | (n, k)    | transition matrix, as its integer graph                      |
+| W      | walk      | (n, k)    | transition matrix, as its integer graph                      |
 | z      | poles     | (lam,)    | 1 / (1-lam): the systems are shifts of each other, z - W     |
-| xi     | nodes     | (m,)      | interpolation nodes: Ritz values of W, Leja-ordered          |
-| u      | u         | (n, b)    | current Newton polynomial of W times the unit columns        |
+| xi     | nodes     | (m,)      | interpolation nodes: Ritz values of W, in a good order       |
+| u      | ring      | (s,n,b)   | current Newton polynomial of W times the unit columns        |
 | x      | solution  | (lam,n,b) | the wanted columns                                           |
 
 Newton's form of 1/(z - w), with nodes xi_0, xi_1, ...:
@@ -16,6 +16,9 @@ so every pass computes u <- (W - xi_i) u and adds a multiple of u to each lam's 
 smallest lam, z0: it *is* then the residual of that lam, and the residual of every other lam is a known factor <= 1
 times u. A conjugate pair a +- ib takes two passes in real arithmetic with (w - a)^2 + b^2. Rows that cannot reach a
 column's point stay exactly 0.
+
+A change d of u in pass i (rounding, or small values that are dropped) changes the residual by d times the same factor:
+the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
 """
 
 from __future__ import annotations
@@ -25,175 +28,212 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cns_dask.kernels import add_products, smooth_block
-from cns_dask.plan import DEFERRED_PASSES, KRYLOV_VECTORS, SPECTRUM_STEPS
-from cns_dask.transition import smooth
-from cns_dask.types import ColumnBlock, FloatArray, IntArray
+from cns_dask.passes import add_tiles, aligned_zeros, smooth, smooth_tiles
+from cns_dask.plan import DEFERRED_PASSES, KRYLOV_VECTORS, SPECTRUM_STEPS, TILE_ROWS, column_type
+from cns_dask.types import ColumnBlock, FloatArray, IntArray, Walk
 
 MAX_CYCLES = 20  # of all nodes
 SLOWEST = 0.5  # a cycle that leaves more than this share of the residual is stuck
-LARGEST_GROWTH = 1e6  # of the residual within a cycle; digits beyond it are lost
+DROPPED = 5e-4  # share of the tolerance: smaller values are dropped in a pass
 KRYLOV_CYCLES = 20
+LARGEST_GROWTH = 10  # of the residual before it falls
 
 
-def ritz_values(neighbors: IntArray, seed: int, n_steps: int = SPECTRUM_STEPS) -> NDArray[np.complex128]:
-    """Ritz values of W after `n_steps` of Arnoldi's iteration on a random vector, Leja-ordered.
+def ritz_values(
+    neighbors: IntArray, seed: int, dtype: type = np.float64, n_steps: int = SPECTRUM_STEPS
+) -> NDArray[np.complex128]:
+    """Ritz values of W after `n_steps` of Arnoldi's iteration on a random vector.
 
     Of a conjugate pair only the member with positive imaginary part is returned.
     """
     n_rows = len(neighbors)
     n_steps = min(n_steps, n_rows)
-    basis = np.empty((n_steps + 1, n_rows))
+    basis = np.empty((n_steps + 1, n_rows), dtype)
     hessenberg = np.zeros((n_steps + 1, n_steps))
     start = np.random.default_rng(seed).standard_normal(n_rows)
     basis[0] = start / np.linalg.norm(start)
     for i in range(n_steps):
-        vector = smooth(neighbors, basis[i][:, None])[:, 0]
+        vector = smooth(neighbors, basis[i])
         for _ in range(2):  # once more against the loss of orthogonality
             overlap = basis[: i + 1] @ vector
             vector -= overlap @ basis[: i + 1]
             hessenberg[: i + 1, i] += overlap
         norm = hessenberg[i + 1, i] = np.linalg.norm(vector)
-        if norm < 1e-10:  # an invariant subspace: its eigenvalues are all that this vector can see
+        if norm < 1e5 * np.finfo(dtype).eps:  # an invariant subspace: its eigenvalues are all that this vector can see
             n_steps = i + 1
             break
         basis[i + 1] = vector / norm
     values = np.linalg.eigvals(hessenberg[:n_steps, :n_steps]).astype(np.complex128)
-    return leja_order(values[values.imag >= 0])
+    return values[values.imag >= 0]
 
 
-def leja_order(values: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Order nodes so that each is as far as possible from all before it (as a product of distances).
+def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.complex128]:
+    """Order nodes so that the residual falls early and never grows much.
+
+    After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves. The next
+    one is that where this is largest (Leja's order), as long as the maximum does not grow beyond LARGEST_GROWTH by it;
+    else the one that leaves the smallest maximum. Leja's order alone takes the node next to the pole first: the residual
+    grows a few hundred times, and single precision has no digits left.
 
     Examples
     --------
-    >>> leja_order(np.array([0.0, 0.5, 0.9, 1.0], complex)).real
-    array([1. , 0. , 0.5, 0.9])
+    >>> order_nodes(np.array([0.0, 0.5, 0.9, 1.0], complex), 1.01).real
+    array([0. , 0.9, 1. , 0.5])
     """
-    chosen = [int(np.argmax(np.abs(values)))]
-    reach = np.zeros(len(values))  # logarithm of the product of distances to the chosen
-    while len(chosen) < len(values):
-        node = values[chosen[-1]]
-        for member in dict.fromkeys((node, node.conjugate())):
-            reach += np.log(np.maximum(np.abs(values - member), np.finfo(float).tiny))
-        reach[chosen] = -np.inf
-        chosen.append(int(np.argmax(reach)))
-    return values[chosen]
+    pairs = np.where(nodes.imag != 0, nodes.conj(), np.nan)  # of a pair both members count
+
+    def shares(members: NDArray[np.complex128]) -> FloatArray:
+        """Logarithm of |(w - node) / (pole - node)|, (node, w)."""
+        distances = np.abs(nodes - members[:, None]) / np.abs(pole - members[:, None])
+        return np.log(np.maximum(distances, np.finfo(float).tiny))
+
+    steps = shares(nodes) + np.nan_to_num(shares(pairs))
+    chosen: list[int] = []
+    left, reached = list(range(len(nodes))), np.zeros(len(nodes))
+    while left:
+        best = left[int(np.argmax(reached[left]))]
+        if not chosen or (reached + steps[best]).max() > np.log(LARGEST_GROWTH):
+            best = left[int(np.argmin((reached + steps[left]).max(axis=1)))]
+        reached = reached + steps[best]
+        left.remove(best)
+        chosen.append(best)
+    return nodes[chosen]
 
 
 @dataclass(frozen=True)
 class Pass:
     """One product with W: u <- scale (W - shift) u + keep * (the u before it).
 
-    `weights` (lam,) are the multiples of the u that the pass starts from which belong to each lam's solution.
+    `weights` (lam,) are the multiples of the u that the pass starts from which belong to each lam's solution, and
+    `factor` (lam,) is by how much the residuals of the lams have shrunk against that of the smallest after the pass.
     """
 
     shift: float
     scale: float
     keep: float
     weights: FloatArray
+    factor: FloatArray
 
 
-def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> tuple[list[list[Pass]], FloatArray]:
-    """Passes of one cycle over all nodes, in groups that are added to the solution together, and the factor (lam,)
-    by which the residuals of the lams have shrunk against that of the smallest after the cycle.
+def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[Pass]]:
+    """Passes of one cycle over all nodes, in groups that are added to the solution together.
+
+    A conjugate pair stays in one group: between its two passes the residual is not known.
     """
     poles = 1 / (1 - lams)
     first_pole = poles.min()
     factor = np.ones_like(poles)  # prod (z0 - xi) / prod (z - xi) so far
     groups: list[list[Pass]] = [[]]
-    for node in nodes:
+    for node in order_nodes(nodes, first_pole):
         a, b = float(node.real), float(node.imag)
         if b == 0:
-            passes = [Pass(a, 1 / (first_pole - a), 0.0, poles * factor / (poles - a))]
-            factor = factor * (first_pole - a) / (poles - a)
+            after = factor * (first_pole - a) / (poles - a)
+            passes = [Pass(a, 1 / (first_pole - a), 0.0, poles * factor / (poles - a), after)]
         else:
             here, there = (first_pole - a) ** 2 + b**2, (poles - a) ** 2 + b**2
             root = float(np.sqrt(here))
+            after = factor * here / there
             passes = [
-                Pass(a, 1 / root, 0.0, poles * factor * (poles - a) / there),
-                Pass(a, 1 / root, b**2 / here, poles * factor * root / there),
+                Pass(a, 1 / root, 0.0, poles * factor * (poles - a) / there, after),
+                Pass(a, 1 / root, b**2 / here, poles * factor * root / there, after),
             ]
-            factor = factor * here / there
+        factor = after
         if len(groups[-1]) + len(passes) > DEFERRED_PASSES:
             groups.append([])
         groups[-1] += passes
-    return groups, factor
+    return groups
 
 
 def column_block(
-    neighbors: IntArray, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float
+    walk: Walk, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float, width: int | None = None
 ) -> ColumnBlock:
-    """Solve (I - (1-lam) W) x = e_j for the points j in `rows` and every lam.
+    """Solve (I - (1-lam) W) x = e_j for the points j in `rows` and every lam, to a residual of `tol`.
 
-    The residual of every column and lam is measured at the end; what misses `tol` is handed to a Krylov method.
+    Values are in single precision where `tol` allows it. Columns that the polynomial does not solve are handed to a
+    Krylov method. The block is computed `width` columns wide (as many as there are rows if None), which saves compiling
+    for every number of rows.
 
     Examples
     --------
-    >>> pair = np.array([[0, 1], [1, 0]])
-    >>> nodes = ritz_values(pair, seed=0)
+    >>> from cns_dask.transition import walk_on
+    >>> pair = walk_on(np.array([[0, 1], [1, 0]]))
+    >>> nodes = ritz_values(pair.neighbors, seed=0)
     >>> column_block(pair, np.array([0]), np.array([0.5]), nodes, 1e-12).values.round(6)
     array([[[1.5],
             [0.5]]])
     """
     lams = np.asarray(lams, dtype=np.float64)
-    solution, n_passes = _newton(neighbors, rows, lams, nodes, tol)
-    residuals = column_residuals(neighbors, rows, lams, solution)
-    missed = np.argwhere(~(residuals <= tol))
-    for at, column in missed:
-        solution[at, :, column] = _krylov(neighbors, rows[column], lams[at], solution[at, :, column], tol)
-    if len(missed):
-        residuals = column_residuals(neighbors, rows, lams, solution)
-    return ColumnBlock(solution, residuals, n_passes)
-
-
-def column_residuals(neighbors: IntArray, rows: IntArray, lams: FloatArray, solution: FloatArray) -> FloatArray:
-    """Largest absolute residual of every column (lam, column); error of lam x <= max|r|, because W is stochastic."""
-    worst = np.empty((len(lams), len(rows)))
-    for at, lam in enumerate(lams):
-        residual = solution[at] - (1 - lam) * smooth(neighbors, solution[at])
-        residual[rows, np.arange(len(rows))] -= 1
-        worst[at] = np.abs(residual).max(axis=0)
-    return worst
+    solution, residuals, n_passes = _newton(walk, rows, lams, nodes, tol, width or len(rows))
+    values = solution[:, :, : len(rows)]
+    for at, column in np.argwhere(~(residuals <= tol)):
+        values[at, :, column], residuals[at, column] = _krylov(
+            walk.neighbors, rows[column], lams[at], values[at, :, column], tol
+        )
+    return ColumnBlock(values, residuals, n_passes)
 
 
 def _newton(
-    neighbors: IntArray, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float
-) -> tuple[FloatArray, int]:
-    """Newton's form with the nodes used in cycles, until the residual is below `tol` or stops to fall."""
-    groups, shrunk = newton_passes(nodes, lams)
-    factor = np.ones_like(lams)
-    solution = np.zeros((len(lams), len(neighbors), len(rows)))
-    u = np.zeros((DEFERRED_PASSES + 1, len(neighbors), len(rows)))
-    u[0, rows, np.arange(len(rows))] = 1
-    n_passes, before = 0, 1.0
+    walk: Walk, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float, width: int
+) -> tuple[FloatArray, FloatArray, int]:
+    """Newton's form with the nodes used in cycles: solution, residuals (lam, column) and number of passes.
+
+    A column that is solved, or that the polynomial cannot solve, becomes 0 and takes no further part.
+    """
+    dtype, n_rows, n_columns = column_type(tol), len(walk.neighbors), len(rows)
+    epsilon, drop = np.finfo(dtype).eps, DROPPED * tol
+    most = tol / (10 * epsilon)  # a larger residual has lost its digits
+    groups, lanes = newton_passes(nodes, lams), (0,) * width
+    solution = aligned_zeros((len(lams), n_rows, width), dtype)
+    ring = aligned_zeros((DEFERRED_PASSES + 1, n_rows, width), dtype)
+    live = np.zeros((len(ring), len(walk.reads)), np.bool_)
+    ring[0, rows, np.arange(n_columns)] = 1
+    live[0, rows // TILE_ROWS] = True
+
+    now, n_passes, factor = 0, 0, np.ones_like(lams)
+    changed, before, active = np.zeros(n_columns), np.ones(n_columns), np.ones(n_columns, np.bool_)
+    residuals, peaks = np.full((len(lams), n_columns), np.inf), np.zeros(width, dtype)
     for _ in range(MAX_CYCLES):
         for group in groups:
-            for i, step in enumerate(group):
-                smooth_block(neighbors, u[i], step.shift, step.scale, u[max(i - 1, 0)], step.keep, u[i + 1])
-            weights = np.stack([factor * step.weights for step in group], axis=1)
-            add_products(weights, u[: len(group)], solution)
-            u[0] = u[len(group)]
+            first = now
+            for step in group:
+                smooth_tiles(
+                    walk.neighbors, walk.reads, ring, live, now, step.shift, step.scale, step.keep, drop, lanes, peaks
+                )
+                now = (now + 1) % len(ring)
+                changed += drop + epsilon * peaks[:n_columns]
             n_passes += len(group)
-            residual = float(max(u[0].max(), -u[0].min()))
-            if residual <= tol or not residual <= LARGEST_GROWTH * before:
-                return solution, n_passes
-        if residual > SLOWEST * before:
-            break
-        factor, before = factor * shrunk, residual
-    return solution, n_passes
+            weights = np.stack([factor * step.weights for step in group], axis=1).astype(dtype)
+            add_tiles(weights, ring, live, first, solution)
+            reached = peaks[:n_columns] + changed
+            solved = active & (reached <= tol)
+            residuals[:, solved] = (factor * group[-1].factor)[:, None] * peaks[:n_columns][solved] + changed[solved]
+            done = solved | (active & ~(reached <= most))
+            active &= ~done
+            ring[now][:, np.flatnonzero(done)] = 0
+            if not active.any():
+                return solution, residuals, n_passes
+        stuck = active & (peaks[:n_columns] > SLOWEST * before)
+        active &= ~stuck
+        ring[now][:, np.flatnonzero(stuck)] = 0
+        factor, before = factor * groups[-1][-1].factor, peaks[:n_columns].astype(np.float64)
+    return solution, residuals, n_passes
 
 
-def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: float) -> FloatArray:
-    """Solve one column for one lam with GMRES, starting from what is there if it is usable."""
+def column_residual(neighbors: IntArray, row: int, lam: float, values: FloatArray) -> float:
+    """Largest absolute residual of one column; error of lam x <= max|r|, because W is stochastic."""
+    residual = values - (1 - lam) * smooth(neighbors, values)
+    residual[row] -= 1
+    return float(np.abs(residual).max())
+
+
+def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: float) -> tuple[FloatArray, float]:
+    """Solve one column for one lam with GMRES, starting from what is there if it is usable; and its residual."""
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    n_rows = len(neighbors)
+    n_rows, start = len(neighbors), start.astype(np.float64)
     unit = np.zeros(n_rows)
     unit[row] = 1
-    matrix = LinearOperator(
-        (n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.reshape(-1, 1)).ravel(), dtype=float
-    )
+    matrix = LinearOperator((n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.ravel()), dtype=float)
     usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
     column, _ = gmres(
         matrix,
@@ -204,4 +244,4 @@ def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: f
         restart=min(KRYLOV_VECTORS, n_rows),
         maxiter=KRYLOV_CYCLES,
     )
-    return np.asarray(column)
+    return column, column_residual(neighbors, row, lam, column)

@@ -3,8 +3,6 @@
 | symbol | variable    | shape     | meaning                                              |
 |--------|-------------|-----------|------------------------------------------------------|
 | N_k    | `neighbors` | (n, k)    | the k nearest rows of every row, the row itself first |
-| W      | `neighbors` | (n, k)    | transition matrix: 1/k at each listed neighbour       |
-| V      | `block`     | (n, b)    | columns that are smoothed together                   |
 
 The kernels that loop are compiled by Numba without fast-math, in one fixed order of operations: a row's result
 depends on the row alone, never on its place in a block, so chunking cannot change a bit of it. They hold no lock
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from scipy.linalg.blas import dgemm
 
 from cns_dask.plan import CACHED_QUERIES, POINTS_AT_ONCE, QUERIES_AT_ONCE
 
@@ -29,51 +26,7 @@ if TYPE_CHECKING:
 TIE = 1e-9
 
 _kept = threading.local()
-_compiled = numba.njit(nogil=True, cache=True)
-
-
-@_compiled
-def smooth_block(
-    neighbors: NDArray[Any],
-    block: NDArray[Any],
-    shift: float,
-    scale: float,
-    previous: NDArray[Any],
-    keep: float,
-    out: NDArray[Any],
-) -> None:
-    """Write `scale * (W - shift I) @ block + keep * previous` into `out`: one pass over the graph.
-
-    With shift 0, scale 1 and keep 0 this is the plain smoothing pass: the mean of the k gathered rows.
-    """
-    n_rows, n_neighbors = neighbors.shape
-    width = block.shape[1]
-    in_fours = n_neighbors - n_neighbors % 4
-    for i in range(n_rows):
-        row = out[i]
-        row[:] = 0
-        for t in range(0, in_fours, 4):  # four gathered rows for each time that the sum is read and written
-            first, second = block[neighbors[i, t]], block[neighbors[i, t + 1]]
-            third, fourth = block[neighbors[i, t + 2]], block[neighbors[i, t + 3]]
-            for c in range(width):
-                row[c] = row[c] + first[c] + second[c] + third[c] + fourth[c]
-        for t in range(in_fours, n_neighbors):
-            gathered = block[neighbors[i, t]]
-            for c in range(width):
-                row[c] += gathered[c]
-        for c in range(width):
-            row[c] = scale * (row[c] / n_neighbors - shift * block[i, c]) + keep * previous[i, c]
-
-
-def add_products(weights: NDArray[Any], blocks: NDArray[Any], total: NDArray[Any]) -> None:
-    """Add sum_p weights[l, p] * blocks[p] to total[l], in place: one BLAS call without a temporary array.
-
-    `weights` (l, p), `blocks` (p, n, b) and `total` (l, n, b) are contiguous.
-    """
-    flat = total.reshape(len(total), -1)
-    added = dgemm(1.0, blocks.reshape(len(blocks), -1).T, weights.T, beta=1.0, c=flat.T, overwrite_c=True)
-    if not np.shares_memory(added, total):
-        raise ValueError("total must be contiguous to be added to in place.")
+compiled = numba.njit(nogil=True, cache=True)
 
 
 def merge_nearest(
@@ -151,7 +104,7 @@ def shrinkage(queries: NDArray[Any]) -> float:
     return float(1 - 4 * (queries.shape[1] + 8) * np.finfo(queries.dtype).eps)
 
 
-@_compiled
+@compiled
 def extend_block(
     points: NDArray[Any],
     center: NDArray[Any],
@@ -172,7 +125,7 @@ def extend_block(
         ones[i] = 1
 
 
-@_compiled
+@compiled
 def insert(distances: NDArray[Any], indices: NDArray[Any], squared: float, row: int) -> None:
     """Put (squared, row) in its place of one sorted list; the last entry drops out."""
     slot = len(distances) - 1
@@ -184,7 +137,7 @@ def insert(distances: NDArray[Any], indices: NDArray[Any], squared: float, row: 
     indices[slot] = row
 
 
-@_compiled
+@compiled
 def merge_row(
     query: NDArray[Any],
     query_row: int,
@@ -218,7 +171,7 @@ def merge_row(
             limit = min(limit, distances[last])
 
 
-@_compiled
+@compiled
 def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
     queries: NDArray[Any],
     query_rows: NDArray[Any],
@@ -247,7 +200,7 @@ def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function t
             merge_row(queries[i], query_rows[i], points, rows, bounds[at], distances[i, last], distances[i], indices[i])
 
 
-@_compiled
+@compiled
 def measure_lists(points: NDArray[Any], lists: NDArray[Any], out: NDArray[Any]) -> None:
     """Write the squared distance from every point to each of those on its list (m, k) into `out`; inf for -1."""
     for i in range(lists.shape[0]):
@@ -259,7 +212,7 @@ def measure_lists(points: NDArray[Any], lists: NDArray[Any], out: NDArray[Any]) 
             out[i, t] = squared if lists[i, t] >= 0 else np.inf
 
 
-@_compiled
+@compiled
 def merge_lists(
     lists: NDArray[Any],
     measured: NDArray[Any],
@@ -283,7 +236,7 @@ def merge_lists(
                 insert(distances[i], indices[i], far, row)
 
 
-@_compiled
+@compiled
 def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
     queries: NDArray[Any],
     query_rows: NDArray[Any],
@@ -347,7 +300,7 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
                     limits[i] = reach * np.sqrt(distances[i, last])
 
 
-@_compiled
+@compiled
 def project_block(rows: NDArray[Any], components: NDArray[Any], out: NDArray[Any]) -> None:
     """Add `rows @ components` to `out`, feature by feature.
 

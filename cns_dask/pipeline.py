@@ -30,7 +30,7 @@ from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result, write_block
-from cns_dask.transition import neighbors_at
+from cns_dask.transition import walk_on as neighbors_at
 from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, NeighborGraph, Transform
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")

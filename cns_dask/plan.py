@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from cns_dask.types import Grid
 
@@ -26,10 +29,13 @@ PARTITION_ROWS = 65_536  # of one partition for descent,
 OVERLAP = 3  # and every row goes to so many of them
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from,
 SAMPLE_BYTES = 256 * 2**20  # and at most so many bytes of them
-SPECTRUM_STEPS = 60  # of the Arnoldi run that finds the nodes: fewer need more passes, more save none
+SPECTRUM_STEPS = 40  # of the Arnoldi run that finds the nodes: 60 need as many passes (measured)
 KRYLOV_VECTORS = 100  # of the fallback, between restarts
 SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
-DEFERRED_PASSES = 4  # smoothed blocks that are kept and added to the solution together
+DEFERRED_PASSES = 8  # smoothed blocks that are kept and added to the solution together
+SINGLE_PRECISION = 1e-6  # columns that need no smaller residual are solved in it
+TILE_ROWS = 64  # rows that are computed or left out together,
+TILE_READS = 64  # if their neighbours lie in at most so many tiles; in more than a few dimensions they do not
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,11 @@ def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int) ->
         + 3 * math.ceil(n_rows / graph.rows_per_chunk)
         + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
     )
+
+
+def column_type(tol: float) -> type[np.floating[Any]]:
+    """Precision in which columns are solved to a residual of `tol`."""
+    return np.float32 if tol >= SINGLE_PRECISION else np.float64
 
 
 def rows_per_chunk(n_rows: int, width: int) -> int:

@@ -1,49 +1,57 @@
 """W, the transition matrix of the random walk on the graph: 1/k at each of a row's k neighbours.
 
-W is never stored with values: it is the integer graph, and a product with it is a mean of gathered rows.
+W is never stored with values: it is the integer graph, and a product with it is a mean of gathered rows. The time of a
+product is that of reaching these rows in memory, so for products the rows are numbered anew, neighbours close together.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import dask.array as da
 import numpy as np
 
-from cns_dask.kernels import smooth_block
+from cns_dask.passes import tile_reads
 from cns_dask.settings import check_integer
-from cns_dask.types import FloatArray, IntArray, NeighborGraph
+from cns_dask.types import ArrayLike, IntArray, NeighborGraph, Walk
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
-def neighbors_at(indices: da.Array, n_neighbors: int) -> Any:
-    """The graph for one k as a single task: the first k columns, whole, as small integers.
-
-    A worker process holds it once, and its threads share it.
-    """
-    parts = indices[:, :n_neighbors].map_blocks(compact_neighbors, indices.shape[0], dtype=np.int32)
-    return parts.rechunk(-1).to_delayed()[0, 0]
-
-
-def compact_neighbors(neighbors: IntArray, n_rows: int) -> IntArray:
-    """Numbers of `n_rows` rows in the smallest integer type that holds them."""
-    small = np.int32 if n_rows <= np.iinfo(np.int32).max else np.int64
-    return np.ascontiguousarray(neighbors, dtype=small)
-
-
-def smooth(neighbors: IntArray, values: FloatArray) -> FloatArray:
-    """W @ values: the mean of each row's neighbours (n, b).
+def order_rows(neighbors: IntArray) -> IntArray:
+    """Rows in an order in which neighbours lie close together: reverse Cuthill-McKee.
 
     Examples
     --------
-    >>> smooth(np.array([[0, 1], [1, 0]]), np.array([[0.0], [4.0]])).ravel()
-    array([2., 2.])
+    >>> order_rows(np.array([[0, 2], [1, 3], [2, 0], [3, 1]]))
+    array([3, 1, 2, 0])
     """
-    out = np.empty_like(values)
-    smooth_block(neighbors, values, 0.0, 1.0, values, 0.0, out)
-    return out
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    return np.asarray(reverse_cuthill_mckee(_matrix(neighbors, np.ones(neighbors.size, np.int8))), dtype=np.int64)
+
+
+def places(order: IntArray) -> IntArray:
+    """Where each row stands in an order."""
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order))
+    return found
+
+
+def walk_on(indices: ArrayLike, n_neighbors: int | None = None, order: IntArray | None = None) -> Walk:
+    """W for one k: the first `n_neighbors` columns of the graph, with rows numbered by their place in `order`.
+
+    `indices` (n, k_max) may be anything that is sliced like an array; it is read chunk by chunk where it has chunks.
+    """
+    n_rows, k = indices.shape[0], n_neighbors or indices.shape[1]
+    place = np.arange(n_rows) if order is None else places(order)
+    place = place.astype(np.uint32)
+    neighbors = np.empty((n_rows, k), np.uint32)
+    step = getattr(indices, "chunks", (n_rows,))[0]
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        neighbors[place[rows]] = place[np.asarray(indices[rows])[:, :k]]
+    return Walk(neighbors, tile_reads(neighbors))
 
 
 def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> csr_matrix:
@@ -63,11 +71,15 @@ def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> c
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    from scipy.sparse import csr_matrix
-
-    n_rows, available = graph.indices.shape
+    available = graph.indices.shape[1]
     k = available if n_neighbors is None else n_neighbors
     check_integer("n_neighbors", k, 1, available)
     columns = np.asarray(graph.indices[:, :k])
-    starts = np.arange(0, n_rows * k + 1, k)
-    return csr_matrix((np.full(n_rows * k, 1 / k), columns.ravel(), starts), shape=(n_rows, n_rows))
+    return _matrix(columns, np.full(columns.size, 1 / k))
+
+
+def _matrix(neighbors: IntArray, values: ArrayLike) -> csr_matrix:
+    from scipy.sparse import csr_matrix
+
+    n_rows, k = neighbors.shape
+    return csr_matrix((values, neighbors.ravel(), np.arange(0, n_rows * k + 1, k)), shape=(n_rows, n_rows))

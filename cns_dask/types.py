@@ -144,6 +144,22 @@ class Candidates:
 
 
 @dataclass(frozen=True)
+class Walk:
+    """The random walk on the graph of one k, that is W, with rows numbered so that neighbours lie close together.
+
+    Attributes
+    ----------
+    neighbors
+        The k neighbours of every row, by their new numbers (n, k), unsigned: they index without a look at their sign.
+    reads
+        Tiles of rows in which each tile has neighbours (tile, TILE_READS).
+    """
+
+    neighbors: ArrayLike
+    reads: ArrayLike
+
+
+@dataclass(frozen=True)
 class ColumnBlock:
     """Some columns of (I - (1-lam) W)^-1 for every lam.
 
