@@ -83,7 +83,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     max_components: Annotated[
         int, typer.Option(help="Project more columns than this on so many components; 0: never.")
     ] = _DEFAULT.max_components or 0,
-    tol: Annotated[float, typer.Option(help="Largest residual of a solved column.")] = _DEFAULT.tol,
+    tol: Annotated[float, typer.Option(help="Largest residual of the kept columns.")] = _DEFAULT.tol,
+    grid_tol: Annotated[float | None, typer.Option(help="The same of those that the grid is searched with.")] = None,
     random_state: Annotated[int, typer.Option(help="Seed.")] = _DEFAULT.random_state,
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
@@ -105,6 +106,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
         scale=scale,
         max_components=max_components or None,
         tol=tol,
+        grid_tol=grid_tol,
         random_state=random_state,
     )
     from cns_dask import pipeline

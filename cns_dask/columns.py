@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cns_dask.passes import add_tiles, aligned_zeros, smooth, smooth_tiles
-from cns_dask.plan import DEFERRED_PASSES, KRYLOV_VECTORS, SPECTRUM_STEPS, TILE_ROWS, column_type
+from cns_dask.plan import DEFERRED_PASSES, SPECTRUM_STEPS, TILE_ROWS, column_type, krylov_vectors
 from cns_dask.types import ColumnBlock, FloatArray, IntArray, Walk
 
 MAX_CYCLES = 20  # of all nodes
@@ -39,16 +39,16 @@ KRYLOV_CYCLES = 20
 LARGEST_GROWTH = 10  # of the residual before it falls
 
 
-def ritz_values(
-    neighbors: IntArray, seed: int, dtype: type = np.float64, n_steps: int = SPECTRUM_STEPS
-) -> NDArray[np.complex128]:
-    """Ritz values of W after `n_steps` of Arnoldi's iteration on a random vector.
+def ritz_values(neighbors: IntArray, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
+    """Ritz values of W from Arnoldi's iteration on a random vector: nodes for columns at `lam` and above.
 
-    Of a conjugate pair only the member with positive imaginary part is returned.
+    There are as many as the random vector itself needs for a residual of `tol` with the polynomial that has them as its
+    zeros, within SPECTRUM_STEPS: columns need about as many. Of a conjugate pair only the member with positive
+    imaginary part is returned.
     """
-    n_rows = len(neighbors)
-    n_steps = min(n_steps, n_rows)
-    basis = np.empty((n_steps + 1, n_rows), dtype)
+    n_rows, dtype, pole = len(neighbors), column_type(tol), 1 / (1 - lam)
+    n_steps = min(SPECTRUM_STEPS, n_rows)
+    basis: FloatArray = np.empty((n_steps + 1, n_rows), dtype)
     hessenberg = np.zeros((n_steps + 1, n_steps))
     start = np.random.default_rng(seed).standard_normal(n_rows)
     basis[0] = start / np.linalg.norm(start)
@@ -59,11 +59,13 @@ def ritz_values(
             vector -= overlap @ basis[: i + 1]
             hessenberg[: i + 1, i] += overlap
         norm = hessenberg[i + 1, i] = np.linalg.norm(vector)
-        if norm < 1e5 * np.finfo(dtype).eps:  # an invariant subspace: its eigenvalues are all that this vector can see
-            n_steps = i + 1
+        square = hessenberg[: i + 1, : i + 1]
+        unit = np.eye(i + 1)
+        residual = norm * abs(np.linalg.solve(pole * unit - square, unit[0])[-1])
+        if residual < tol or norm < 1e5 * np.finfo(dtype).eps:  # the latter: a subspace that W does not leave
             break
         basis[i + 1] = vector / norm
-    values = np.linalg.eigvals(hessenberg[:n_steps, :n_steps]).astype(np.complex128)
+    values = np.linalg.eigvals(square).astype(np.complex128)
     return values[values.imag >= 0]
 
 
@@ -72,13 +74,13 @@ def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.comple
 
     After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves. The next
     one is that where this is largest (Leja's order), as long as the maximum does not grow beyond LARGEST_GROWTH by it;
-    else the one that leaves the smallest maximum. Leja's order alone takes the node next to the pole first: the residual
-    grows a few hundred times, and single precision has no digits left.
+    else the one that leaves the smallest maximum. Leja's order alone takes the node next to the pole first: the
+    residual grows a few hundred times, and single precision has no digits left.
 
     Examples
     --------
     >>> order_nodes(np.array([0.0, 0.5, 0.9, 1.0], complex), 1.01).real
-    array([0. , 0.9, 1. , 0.5])
+    array([0.5, 0. , 1. , 0.9])
     """
     pairs = np.where(nodes.imag != 0, nodes.conj(), np.nan)  # of a pair both members count
 
@@ -157,7 +159,7 @@ def column_block(
     --------
     >>> from cns_dask.transition import walk_on
     >>> pair = walk_on(np.array([[0, 1], [1, 0]]))
-    >>> nodes = ritz_values(pair.neighbors, seed=0)
+    >>> nodes = ritz_values(pair.neighbors, 0, 0.5, 1e-12)
     >>> column_block(pair, np.array([0]), np.array([0.5]), nodes, 1e-12).values.round(6)
     array([[[1.5],
             [0.5]]])
@@ -233,7 +235,9 @@ def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: f
     n_rows, start = len(neighbors), start.astype(np.float64)
     unit = np.zeros(n_rows)
     unit[row] = 1
-    matrix = LinearOperator((n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.ravel()), dtype=float)
+    matrix = LinearOperator(
+        (n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.ravel()), dtype=float
+    )
     usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
     column, _ = gmres(
         matrix,
@@ -241,7 +245,7 @@ def _krylov(neighbors: IntArray, row: int, lam: float, start: FloatArray, tol: f
         x0=start if usable else None,
         rtol=0,
         atol=tol,
-        restart=min(KRYLOV_VECTORS, n_rows),
+        restart=krylov_vectors(n_rows),
         maxiter=KRYLOV_CYCLES,
     )
     return column, column_residual(neighbors, row, lam, column)

@@ -15,28 +15,41 @@ from cns_dask.kernels import TIE
 from cns_dask.types import ArrayLike, Choice, FloatArray, Grid, IntArray
 
 
-def largest_memberships_block(columns: ArrayLike, at: int, rows: slice, picks: IntArray) -> FloatArray:
-    """Sum over some rows of max_j F_ij, for K = 1, 2, ..., number of picks.
+def largest_memberships_block(columns: ArrayLike, rows: slice, slots: IntArray, picks: IntArray) -> FloatArray:
+    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K).
 
-    `columns` (lam, row, candidate) holds lam times the columns, in anything that is sliced like an array.
+    `columns` (lam, row, column) holds lam times the columns, in anything that is sliced like an array, `slots` tells
+    the column of each candidate, and `picks` (lam, K) the picked candidates.
     """
-    P = np.asarray(columns[at, rows])[:, picks]
-    K = np.arange(1, len(picks) + 1)
-    return np.asarray((1 / K + np.maximum.accumulate(P, axis=1) - np.cumsum(P, axis=1) / K).sum(axis=0))
+    K = np.arange(1, picks.shape[1] + 1)
+    sums = np.empty(picks.shape)
+    for at, picked in enumerate(picks):
+        P = np.asarray(columns[at, rows])[:, slots[picked]]
+        largest = np.maximum.accumulate(P, axis=1).sum(axis=0, dtype=np.float64)
+        sums[at] = len(P) / K + largest - np.cumsum(P.sum(axis=0, dtype=np.float64)) / K
+    return sums
 
 
-def cell_criterion(sums: list[FloatArray], n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
+def cell_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
     """C / R of one (k, lam) for K = 1, ..., limit; NaN for more clusters than candidates.
 
-    `sums` are the sums of largest memberships of all row blocks.
+    `sums` (K,) are the sums of largest memberships over all rows.
     """
-    mean = np.sum(sums, axis=0) / n_rows
+    mean = sums / n_rows
     K = np.arange(1, len(mean) + 1)
     C = mean - (n_rows - K + K**2) / (n_rows * K)
     C[0] = 0.0  # by definition: one cluster explains nothing
     values = np.full(limit, np.nan)
     values[: len(C)] = C / penalty(n_rows, n_neighbors, lam)
     return values
+
+
+def cells_criterion(
+    sums: list[FloatArray], n_rows: int, n_neighbors: int, lams: tuple[float, ...], limit: int
+) -> FloatArray:
+    """C / R of one k, for every lam and K (lam, limit), from the sums of largest memberships of all row blocks."""
+    total = np.sum(sums, axis=0)
+    return np.array([cell_criterion(total[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)])
 
 
 def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:

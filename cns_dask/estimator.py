@@ -27,7 +27,7 @@ class CNS(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     metric, method, recall, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, \
-max_candidates, scale, max_components, tol, random_state
+max_candidates, scale, max_components, tol, grid_tol, random_state
         See `Settings`: none has to be set.
     verbose
         Show the progress of `fit`.
@@ -76,6 +76,7 @@ max_candidates, scale, max_components, tol, random_state
         scale: bool = True,
         max_components: int | None = 100,
         tol: float = 1e-9,
+        grid_tol: float | None = None,
         random_state: int = 0,
         verbose: bool = False,
     ) -> None:
@@ -92,6 +93,7 @@ max_candidates, scale, max_components, tol, random_state
         self.scale = scale
         self.max_components = max_components
         self.tol = tol
+        self.grid_tol = grid_tol
         self.random_state = random_state
         self.verbose = verbose
 

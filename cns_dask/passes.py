@@ -10,8 +10,8 @@ A block is as wide as one line of the cache (16 columns in single precision): a 
 entry of the graph, and nothing else matters. Numba does not keep a row's sum in registers by itself (measured: three
 times slower), so the sum over a row's neighbours is written as LLVM vectors: `smooth_row`.
 
-Rows come in tiles. A tile in which a column is nowhere above `drop` is set to 0 in that column, and a tile that is 0 and
-reads only such tiles is not computed. What is dropped that way is at most `drop` in every entry and pass.
+Rows come in tiles. A tile in which a column is nowhere above `drop` is set to 0 in that column, and a tile that reads
+only tiles of 0 is not computed. What is dropped that way is at most `drop` in every entry and pass.
 
 Every entry is computed by the same operations in the same order whatever the other columns of its block are, so a
 column does not depend on its block to the last bit.
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 
 CACHE_LINE = 64  # bytes
+READS_MANY = 2**32 - 1  # instead of a tile
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Zeros from the start of a line of the cache on: a row of a block must not lie in two of them."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + CACHE_LINE, np.uint8)
-    return raw[-raw.ctypes.data % CACHE_LINE :][:size].view(dtype).reshape(shape)
+    return np.asarray(raw[-raw.ctypes.data % CACHE_LINE :][:size].view(dtype).reshape(shape))
 
 
 @compiled
@@ -63,8 +64,20 @@ def smooth(neighbors: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-@intrinsic  # type: ignore[misc]
-def smooth_row(_, neighbors, block, previous, out, peaks, row, mean, own, keep, lanes):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+@intrinsic
+def smooth_row(
+    _: Any,
+    neighbors: Any,
+    block: Any,
+    previous: Any,
+    out: Any,
+    peaks: Any,
+    row: Any,
+    mean: Any,
+    own: Any,
+    keep: Any,
+    lanes: Any,
+) -> Any:
     """Write `mean * (sum of the row's neighbours) + own * (the row) + keep * (the row of previous)` into row of `out`.
 
     `peaks` (b,) grows to the largest absolute value that was written in each column. `lanes` is a tuple of as many
@@ -72,7 +85,7 @@ def smooth_row(_, neighbors, block, previous, out, peaks, row, mean, own, keep, 
     """
     signature = types.void(neighbors, block, previous, out, peaks, row, mean, own, keep, lanes)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         names, width = signature.args, len(signature.args[-1])
         graph, source, before, target, highest = (
             context.make_array(kind)(context, builder, value)
@@ -82,14 +95,14 @@ def smooth_row(_, neighbors, block, previous, out, peaks, row, mean, own, keep, 
         number, index = context.get_value_type(names[1].dtype), ir.IntType(64)
         vector, align = ir.VectorType(number, width), names[1].dtype.bitwidth // 8
 
-        def pointer(array, position):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        def pointer(array: Any, position: Any) -> Any:
             start = builder.gep(array.data, [builder.mul(position, index(width))])
             return builder.bitcast(start, vector.as_pointer())
 
-        def load(array, position):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        def load(array: Any, position: Any) -> Any:
             return builder.load(pointer(array, position), align=align)
 
-        def times(scalar, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        def times(scalar: Any, values: Any) -> Any:
             first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
             everywhere = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
             return builder.fmul(builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), everywhere), values)
@@ -97,7 +110,7 @@ def smooth_row(_, neighbors, block, previous, out, peaks, row, mean, own, keep, 
         count = builder.extract_value(graph.shape, 1)
         listed = builder.gep(graph.data, [builder.mul(at, count)])
 
-        def neighbor(position):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        def neighbor(position: Any) -> Any:
             return load(source, builder.zext(builder.load(builder.gep(listed, [position])), index))
 
         total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * width))
@@ -138,8 +151,8 @@ def smooth_tiles(
     Parameters
     ----------
     reads
-        Tiles that the rows of each tile have neighbours in (tile, TILE_READS), filled up with the tile itself; -1 in
-        front for more than that.
+        Tiles that the rows of each tile have neighbours in (tile, TILE_READS), filled up with the tile itself;
+        READS_MANY in front for more than that.
     live
         Which tiles of each member of the ring are not 0 (s, tile); kept up here.
     drop
@@ -158,9 +171,10 @@ def smooth_tiles(
     peaks[:] = 0
     for tile in range(live.shape[1]):
         first, last = tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, n_rows)
-        needed = reads[tile, 0] < 0 or (keep != 0 and live[before, tile])
-        for other in reads[tile]:
-            needed = needed or live[now, other]
+        needed = reads[tile, 0] == READS_MANY or (keep != 0 and live[before, tile])
+        if not needed:
+            for other in reads[tile]:
+                needed = needed or live[now, other]
         if not needed:
             if live[then, tile]:
                 out[first:last] = 0
@@ -202,11 +216,11 @@ def add_tiles(
 
 
 @compiled
-def tile_reads(neighbors: NDArray[Any]) -> NDArray[np.int32]:
+def tile_reads(neighbors: NDArray[Any]) -> NDArray[np.uint32]:
     """Tiles that the rows of each tile have neighbours in: see `smooth_tiles`."""
     n_rows, k = neighbors.shape
     n_tiles = -(-n_rows // TILE_ROWS)
-    reads = np.empty((n_tiles, TILE_READS), np.int32)
+    reads = np.empty((n_tiles, TILE_READS), np.uint32)
     seen = np.full(n_tiles, -1)
     for tile in range(n_tiles):
         reads[tile] = tile
@@ -220,5 +234,5 @@ def tile_reads(neighbors: NDArray[Any]) -> NDArray[np.int32]:
                         reads[tile, count] = other
                     count += 1
         if count > TILE_READS:
-            reads[tile, 0] = -1
+            reads[tile, 0] = READS_MANY
     return reads

@@ -13,25 +13,24 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask import columns, criterion, selection
+from cns_dask import criterion
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.given import listed, open_graph
 from cns_dask.graphs import find_neighbors
+from cns_dask.grid import GridWork
 from cns_dask.memberships import clustering
 from cns_dask.neighbors import choose_method
-from cns_dask.plan import SUMMED_AT_ONCE, GraphPlan, Plan, make_plan, plan_graph
+from cns_dask.plan import GraphPlan, Plan, make_plan, plan_graph
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
 from cns_dask.settings import Settings
-from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result, write_block
-from cns_dask.transition import walk_on as neighbors_at
-from cns_dask.types import ArrayLike, Candidates, Choice, FloatArray, Grid, IntArray, NeighborGraph, Transform
+from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result
+from cns_dask.types import Candidates, Grid, NeighborGraph, Transform
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
@@ -77,7 +76,8 @@ def fit(
     else:
         with new_result(out, RESULT, overwrite=overwrite) as store:
             result = _fit(X, given, settings, grid, store, progress)
-    _warn_if_not_converged(result.largest_residual, settings.tol)
+    for reached, tol in (result.largest_residual, settings.tol), (result.grid_residual, settings.tol_of_grid(n_rows)):
+        _warn_if_not_converged(reached, tol)
     return result
 
 
@@ -101,7 +101,7 @@ def _fit(
     n_rows, n_features = _number_of_rows(X, given), 1 if X is None else X.shape[1]
     exact = given is not None or choose_method(n_rows, settings.method) == "exact"
     graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
-    plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates)
+    plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates, settings.tol_of_grid(n_rows))
     check_memory(plan.worker_bytes)
     check_space(store.path, plan.disk_bytes)
     check_path_is_shared(str(store.path))
@@ -109,14 +109,16 @@ def _fit(
 
     if X is not None:
         work.points(X, settings)
-    indices = work.graph(given, graph_plan, grid, settings)
-    candidates = work.candidates(indices, grid, settings)
-    surface, picks = work.cells(indices, candidates, grid, settings)
+    work.graph(given, graph_plan, grid, settings)
+    columns, tol = GridWork(store, plan, grid, progress), settings.tol_of_grid(n_rows)
+    candidates = columns.starts(settings.max_candidates, tol, settings.random_state)
+    _check_candidates(candidates, settings)
+    surface, picks = columns.cells(tol)
     choice = criterion.choose(surface, grid, settings.n_clusters)
     picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
     picked = picked[picked >= 0]
-    picked_columns = work.picked_columns(indices, picked, choice, settings)
-    work.clusters(picked_columns, choice.n_clusters)
+    columns.keep_columns(picked, choice.n_neighbors, choice.lam, settings.tol)
+    work.clusters(choice.n_clusters)
 
     store.put("k", grid.ks)
     store.put("lam", grid.lams)
@@ -128,12 +130,26 @@ def _fit(
         settings=settings.as_dict(),
         choice=asdict(choice),
         n_candidates={str(k): len(found.rows) for k, found in candidates.items()},
-        largest_residual=work.largest_residual if np.isfinite(work.largest_residual) else None,  # JSON has no NaN
-        most_passes=work.most_passes,
+        largest_residual=_as_json(columns.residuals["kept"]),
+        grid_residual=_as_json(columns.residuals["grid"]),
+        most_passes=columns.most_passes,
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=progress.seconds,
     )
     return Result(store)
+
+
+def _check_candidates(candidates: dict[int, Candidates], settings: Settings) -> None:
+    most = max(len(found.rows) for found in candidates.values())
+    if settings.n_clusters is not None and settings.n_clusters > most:
+        raise InvalidSettingError(
+            f"n_clusters must be at most the number of candidates ({most}). Got {settings.n_clusters}. "
+            "Use fewer clusters, a smaller n_neighbors (more local maxima), or a larger max_candidates."
+        )
+
+
+def _as_json(value: float) -> float | None:
+    return value if np.isfinite(value) else None  # JSON has no NaN
 
 
 class _Work:
@@ -141,7 +157,6 @@ class _Work:
 
     def __init__(self, store: ResultStore, plan: Plan, progress: Progress) -> None:
         self._store, self._plan, self._progress = store, plan, progress
-        self.largest_residual, self.most_passes = 0.0, 0
 
     def points(self, X: da.Array, settings: Settings) -> None:
         """Scale and project the rows."""
@@ -154,7 +169,7 @@ class _Work:
             advance()
         self._write("points", {"points": apply_transform(X, transform)})
 
-    def graph(self, given: NeighborGraph | None, plan: GraphPlan, grid: Grid, settings: Settings) -> da.Array:
+    def graph(self, given: NeighborGraph | None, plan: GraphPlan, grid: Grid, settings: Settings) -> None:
         """Find the neighbours, once for every k; or take them as given."""
         if given is None:
             ks = grid.ks[0], grid.ks[-1]
@@ -166,72 +181,10 @@ class _Work:
             arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
             self._write("neighbors", {name: values for name, values in arrays.items() if values is not None})
             self._store.describe_graph(method=given.method, recall=[asdict(value) for value in given.recall])
-        return self._store.open("graph/indices")
 
-    def candidates(self, indices: da.Array, grid: Grid, settings: Settings) -> dict[int, Candidates]:
-        """Find the points that may represent clusters, one k after the other: each needs its whole graph."""
-        points = self._store.array("points") if "points" in self._store else None
-        limit = settings.max_candidates
-        found: dict[int, Candidates] = {}
-        with self._progress.stage("candidates", len(grid.ks)) as advance:
-            for k in grid.ks:
-                task = dask.delayed(selection.find_candidates)(neighbors_at(indices, k), points, limit)
-                (found[k],) = run([task], advance)
-        most = max(len(candidates.rows) for candidates in found.values())
-        if settings.n_clusters is not None and settings.n_clusters > most:
-            raise InvalidSettingError(
-                f"n_clusters must be at most the number of candidates ({most}). Got {settings.n_clusters}. "
-                "Use fewer clusters, a smaller n_neighbors (more local maxima), or a larger max_candidates."
-            )
-        return found
-
-    def cells(
-        self, indices: da.Array, candidates: dict[int, Candidates], grid: Grid, settings: Settings
-    ) -> tuple[FloatArray, IntArray]:
-        """Evaluate every (k, lam): criterion and picked rows, both (k, lam, K). One k after the other is in scratch."""
-        n_rows, width = indices.shape[0], self._plan.columns_per_block
-        shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
-        surface, picks = np.full(shape, np.nan), np.full(shape, -1)
-        n_pieces = sum(-(-len(found.rows) // width) + len(grid.lams) for found in candidates.values())
-        with self._progress.stage("cells", n_pieces) as advance:
-            for at_k, (k, found) in enumerate(candidates.items()):
-                scratch = self._store.scratch(
-                    "columns", (len(grid.lams), n_rows, len(found.rows)), (1, self._plan.rows_per_column_chunk, width)
-                )
-                self._solve(neighbors_at(indices, k), found.rows, grid.lams, settings, scratch, advance)
-                for at_lam, (values, picked) in enumerate(run(_cell_tasks(scratch, k, grid), advance)):
-                    surface[at_k, at_lam] = values
-                    picks[at_k, at_lam, : len(picked)] = found.rows[picked]
-            self._store.drop_scratch()
-        return surface, picks
-
-    def picked_columns(self, indices: da.Array, picked: IntArray, choice: Choice, settings: Settings) -> da.Array:
-        """Solve the picked columns of the winning cell once more, to keep them: any K is a view of them."""
-        width = self._plan.columns_per_block
-        target = self._store.create("columns", (indices.shape[0], len(picked)), (self._plan.rows_per_chunk, width))
-        with self._progress.stage("columns", -(-len(picked) // width)) as advance:
-            self._solve(neighbors_at(indices, choice.n_neighbors), picked, (choice.lam,), settings, target, advance)
-        return self._store.open("columns")
-
-    def clusters(self, picked_columns: da.Array, n_clusters: int) -> None:
+    def clusters(self, n_clusters: int) -> None:
         """Store memberships, labels and confidence."""
-        self._write("memberships", vars(clustering(picked_columns, n_clusters)))
-
-    def _solve(
-        self, neighbors: Any, rows: IntArray, lams: tuple[float, ...], settings: Settings, target: Any, advance: Any
-    ) -> None:
-        """Solve columns block by block and write P, lam times the columns, into `target`."""
-        width = self._plan.columns_per_block
-        nodes = dask.delayed(columns.ritz_values)(neighbors, settings.random_state)
-        tasks = [
-            dask.delayed(solve_and_write)(
-                neighbors, rows[start : start + width], lams, nodes, settings.tol, target, start
-            )
-            for start in range(0, len(rows), width)
-        ]
-        residuals, passes = zip(*run(tasks, advance), strict=True)
-        self.largest_residual = float(np.max([self.largest_residual, *residuals]))  # a NaN stays one
-        self.most_passes = max(self.most_passes, *passes)
+        self._write("memberships", vars(clustering(self._store.open("columns"), n_clusters)))
 
     def _write(self, stage: str, arrays: dict[str, da.Array]) -> None:
         """Compute arrays with one row per data row into the store."""
@@ -239,48 +192,6 @@ class _Work:
         tasks = [task for name, values in arrays.items() for task in self._store.fill(name, values, rows)]
         with self._progress.stage(stage, len(tasks)) as advance:
             run(tasks, advance)
-
-
-def solve_and_write(
-    neighbors: IntArray,
-    rows: IntArray,
-    lams: tuple[float, ...],
-    nodes: Any,
-    tol: float,
-    target: ArrayLike,
-    start: int,
-) -> tuple[float, int]:
-    """Solve one block and write P = lam x to `target` from column `start` on; return its largest residual and passes.
-
-    The target is (lam, row, column), or (row, column) for a single lam.
-    """
-    block = columns.column_block(neighbors, rows, np.array(lams), nodes, tol)
-    P = np.multiply(block.values, np.array(lams)[:, None, None], out=block.values)
-    region = (slice(None), slice(start, start + len(rows)))
-    if target.ndim == 2:
-        write_block(P[0], target, region)
-    else:
-        write_block(P, target, (slice(None), *region))
-    return float(block.residuals.max()), block.n_passes
-
-
-def _cell_tasks(scratch: ArrayLike, n_neighbors: int, grid: Grid) -> list[Any]:
-    """One task for every lam of a k: (criterion of every K, picked positions). Rows are reduced chunk by chunk."""
-    n_rows, step = scratch.shape[1], scratch.chunks[1]
-    parts = [slice(start, start + step) for start in range(0, n_rows, step)]
-    tasks = []
-    for at, lam in enumerate(grid.lams):
-        grams = [dask.delayed(selection.gram_block)(scratch, at, rows) for rows in parts]
-        while len(grams) > 1:
-            grams = [
-                dask.delayed(selection.sum_grams)(grams[i : i + SUMMED_AT_ONCE])
-                for i in range(0, len(grams), SUMMED_AT_ONCE)
-            ]
-        picks = dask.delayed(selection.greedy_picks)(grams[0], grid.max_clusters)
-        largest = [dask.delayed(criterion.largest_memberships_block)(scratch, at, rows, picks) for rows in parts]
-        values = dask.delayed(criterion.cell_criterion)(largest, n_rows, n_neighbors, lam, grid.max_clusters)
-        tasks.append(dask.delayed((values, picks)))
-    return tasks
 
 
 def _warn_if_not_converged(largest_residual: float, tol: float) -> None:

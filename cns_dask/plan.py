@@ -17,8 +17,8 @@ from cns_dask.types import Grid
 FLOAT = 8  # bytes of a float64
 PROCESS_BYTES = 450 * 2**20  # of a worker that has imported everything and holds no data
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
-BLOCK_BYTES = 512 * 2**20  # of all arrays that a block of columns needs while it is solved
-CACHED_BYTES = 2**21  # of one smoothed block: wider blocks that leave the cache are slower (16 or 32, measured)
+BLOCK_BYTES = 2 * 2**30  # of all arrays that a block of columns needs while it is solved, if it can be
+LANES = 16, 8, 4  # columns of a block: a line of the cache in single precision, or less where memory ends
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
 PAIRS_BYTES = 2 * FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE  # and once more to rank them
 CACHED_QUERIES = 256  # of them with one cell: their bounds stay in a core's cache
@@ -29,9 +29,9 @@ PARTITION_ROWS = 65_536  # of one partition for descent,
 OVERLAP = 3  # and every row goes to so many of them
 SAMPLED_PER_CELL = 32  # rows that the centres are learned from,
 SAMPLE_BYTES = 256 * 2**20  # and at most so many bytes of them
-SPECTRUM_STEPS = 40  # of the Arnoldi run that finds the nodes: 60 need as many passes (measured)
-KRYLOV_VECTORS = 100  # of the fallback, between restarts
-SUMMED_AT_ONCE = 8  # partial sums over rows that one task adds
+SPECTRUM_STEPS = 64  # of the Arnoldi run that finds the nodes, at most
+KRYLOV_VECTORS = 100  # of the fallback, between restarts, at most
+SUMMED_AT_ONCE = 4  # partial sums over rows that one task adds
 DEFERRED_PASSES = 8  # smoothed blocks that are kept and added to the solution together
 SINGLE_PRECISION = 1e-6  # columns that need no smaller residual are solved in it
 TILE_ROWS = 64  # rows that are computed or left out together,
@@ -144,10 +144,11 @@ class Plan:
     bytes_per_task
         The largest task of each stage.
     bytes_per_process
-        What the threads of a worker process share: the process itself, the graph for one k, and once more while it is
-        put together.
+        What the threads of a worker process share: the process itself and the graph for one k, which is mapped: other
+        processes of the same host share it too.
     disk_bytes
-        Room that the result takes uncompressed, with the columns of one k that are there for a while.
+        Room that the result takes uncompressed, with the walks and columns of all k that are there for a while: with
+        few workers hardly more than those of one k are there together.
     n_tasks
         Tasks of the whole fit.
     """
@@ -165,39 +166,55 @@ class Plan:
         return self.bytes_per_process + n_threads * max(self.bytes_per_task.values())
 
 
-def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int) -> Plan:
+def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int, tol: float) -> Plan:
     """Size the chunks and blocks of a fit whose neighbours are found as planned in `graph`.
+
+    `tol` is the residual to which the columns of the grid are solved.
 
     Examples
     --------
     >>> graph = plan_graph(8_000, 16, 18, exact=True)
-    >>> plan = make_plan(8_000, graph, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300)
+    >>> plan = make_plan(8_000, graph, Grid((9, 18), (0.01, 0.02), 30), max_candidates=300, tol=1e-4)
     >>> plan.rows_per_chunk, plan.columns_per_block
-    (1024, 32)
+    (1024, 16)
     """
-    n_lams, k_max = len(grid.lams), grid.ks[-1]
-    n_candidates = min(max_candidates, n_rows)
-    # per column: every lam's solution, the deferred passes, the current one, and three for the residuals
-    per_column = FLOAT * n_rows * (n_lams + DEFERRED_PASSES + 4)
-    columns = _clip(BLOCK_BYTES // per_column, 1, _clip(CACHED_BYTES // (FLOAT * n_rows), 16, 32))
-    column_rows = _clip(2 * CHUNK_BYTES // (FLOAT * n_candidates), 1, n_rows)
-    column_chunks, blocks = math.ceil(n_rows / column_rows), math.ceil(n_candidates / columns)
+    n_lams, n_ks, k_max = len(grid.lams), len(grid.ks), grid.ks[-1]
+    count, number = min(max_candidates, n_rows), np.dtype(column_type(tol)).itemsize
+    # per column: every lam's solution and the ring of passes; or one in double precision, and as it is written
+    per_column = n_rows * max(number * (n_lams + DEFERRED_PASSES + 1), FLOAT * (DEFERRED_PASSES + 4))
+    width = next((lanes for lanes in LANES if lanes * per_column <= BLOCK_BYTES), LANES[-1])
+    column_rows = _clip(max(CHUNK_BYTES // (number * count), 8 * count, n_rows // 1024), 1, n_rows)
+    column_chunks, blocks = math.ceil(n_rows / column_rows), math.ceil(count / width)
+    gram = FLOAT * n_lams * count * (count + 1)
+    walks = 4 * n_rows * (sum(grid.ks) + 3)
     return Plan(
         rows_per_chunk=graph.rows_per_chunk,
-        columns_per_block=columns,
+        columns_per_block=width,
         rows_per_column_chunk=column_rows,
         bytes_per_task=graph.bytes_per_task
         | {
-            "spectrum": FLOAT * n_rows * (SPECTRUM_STEPS + 4),
-            "columns": columns * per_column + FLOAT * n_rows * (KRYLOV_VECTORS + 4),
-            "cells": FLOAT * n_candidates * (2 * column_rows + (SUMMED_AT_ONCE + 2) * n_candidates),
+            "order": 40 * n_rows * grid.ks[0],  # both directions of the graph, and their sum
+            "walks": n_rows * (12 * k_max + 8 * FLOAT + number * (SPECTRUM_STEPS + 4)),
+            "columns": width * per_column + FLOAT * n_rows * (krylov_vectors(n_rows) + 4),
+            "cells": 3 * number * count * column_rows + (SUMMED_AT_ONCE + 2) * gram,
         },
-        bytes_per_process=PROCESS_BYTES + FLOAT * n_rows * k_max,
-        disk_bytes=graph.disk_bytes + FLOAT * n_rows * (n_lams * n_candidates + 2 * grid.max_clusters),
+        bytes_per_process=PROCESS_BYTES + 4 * n_rows * k_max,
+        disk_bytes=graph.disk_bytes + walks + n_rows * (number * n_ks * n_lams * count + 2 * FLOAT * grid.max_clusters),
         n_tasks=graph.n_tasks
         + 3 * math.ceil(n_rows / graph.rows_per_chunk)
-        + len(grid.ks) * (blocks + 2 + n_lams * (2 * column_chunks + 2)),
+        + 1
+        + n_ks * (1 + blocks + 3 * column_chunks),
     )
+
+
+def krylov_vectors(n_rows: int) -> int:
+    """Vectors that the fallback of the solver keeps between restarts."""
+    return _clip(BLOCK_BYTES // (FLOAT * n_rows), 20, min(KRYLOV_VECTORS, n_rows))
+
+
+def number_of_tiles(n_rows: int) -> int:
+    """Tiles of rows of a walk."""
+    return math.ceil(n_rows / TILE_ROWS)
 
 
 def column_type(tol: float) -> type[np.floating[Any]]:

@@ -95,8 +95,16 @@ class Result:
 
     @property
     def largest_residual(self) -> float:
-        """Largest residual of a solved column, which bounds the error of every membership; NaN if one failed."""
-        stored = self._store.attributes["largest_residual"]
+        """Largest residual of the stored columns: it bounds the error of every membership. NaN if it is not finite."""
+        return self._residual("largest_residual")
+
+    @property
+    def grid_residual(self) -> float:
+        """Largest residual of the columns that the grid was searched with."""
+        return self._residual("grid_residual")
+
+    def _residual(self, name: str) -> float:
+        stored = self._store.attributes[name]
         return float("nan") if stored is None else float(stored)
 
     @property

@@ -101,26 +101,37 @@ def visible_progress() -> Progress:
     return LineProgress(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
 
 
-def run(tasks: Sequence[Any], advance: Callable[[], None] = lambda: None) -> list[Any]:
+def run(
+    tasks: Sequence[Any], advance: Callable[[], None] = lambda: None, finished: Callable[[int], None] = lambda _: None
+) -> list[Any]:
     """Compute Delayed objects on whatever scheduler is active, and return their values in order.
 
-    `advance` is called as each of them is done. On a cluster the first error cancels the rest.
+    `advance` and `finished` are called as each of them is done, the latter with its position. On a cluster the first
+    error cancels the rest.
     """
     client = active_client()
     if client is None:
         from threadpoolctl import threadpool_limits
 
-        keys = {task.key for task in tasks}
-        told = Callback(posttask=lambda key, *_: advance() if key in keys else None)
+        positions = {task.key: position for position, task in enumerate(tasks)}
+
+        def tell(key: Any, *_: Any) -> None:
+            if key in positions:
+                advance()
+                finished(positions[key])
+
+        told = Callback(posttask=tell)
         with told, threadpool_limits(1, user_api="blas"):  # a task has one core, as on workers
             return list(dask.compute(*tasks))
     from distributed import as_completed
 
     futures = client.compute(list(tasks))
+    positions = {future.key: position for position, future in enumerate(futures)}
     try:
         for future in as_completed(futures, raise_errors=False):
             future.result()
             advance()
+            finished(positions[future.key])
         return list(client.gather(futures))
     finally:
         pending = [future for future in futures if not future.done()]

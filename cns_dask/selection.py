@@ -22,25 +22,34 @@ def local_maxima(neighbors: IntArray) -> Candidates:
     >>> local_maxima(np.array([[0, 1], [1, 0], [2, 1]])).rows
     array([1])
     """
-    degrees = np.bincount(neighbors.ravel(), minlength=len(neighbors))
-    highest = degrees[neighbors[:, 0]]
-    for column in neighbors.T[1:]:  # column by column: (n, k) in-degrees never exist at once
+    degrees = np.zeros(len(neighbors), np.int64)
+    for column in neighbors.T:  # column by column: nothing as large as the graph exists beside it
+        degrees += np.bincount(column, minlength=len(neighbors))
+    highest = degrees.copy()
+    for column in neighbors.T:
         np.maximum(highest, degrees[column], out=highest)
     rows = np.flatnonzero(degrees >= highest)
     return Candidates(rows, degrees[rows])
 
 
-def find_candidates(neighbors: IntArray, points: ArrayLike | None, limit: int) -> Candidates:
+def find_candidates(
+    neighbors: IntArray, points: ArrayLike | None, limit: int, order: IntArray | None = None
+) -> Candidates:
     """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
 
     Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
+    If the graph numbers rows by their place in an `order`, the candidates are told by their own numbers nevertheless.
     """
     found = local_maxima(neighbors)
+    if order is not None:
+        rows = order[found.rows]
+        by_row = np.argsort(rows)
+        found = Candidates(rows[by_row], found.degrees[by_row])
     if len(found.rows) <= limit:
         return found
     if points is None:
-        order = np.argsort(-found.degrees, kind="stable")[:limit]
-        return Candidates(found.rows[order], found.degrees[order])
+        first = np.argsort(-found.degrees, kind="stable")[:limit]
+        return Candidates(found.rows[first], found.degrees[first])
     return most_prominent(found, np.asarray(points[found.rows, :]), limit)
 
 
@@ -54,14 +63,18 @@ def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Ca
     return Candidates(candidates.rows[order], candidates.degrees[order])
 
 
-def gram_block(columns: ArrayLike, at: int, rows: slice) -> tuple[FloatArray, FloatArray]:
-    """Sums s_j (c,) and inner products c_jl (c, c) of the candidate columns of one lam over some rows.
+def gram_block(columns: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
+    """Sums s_j (lam, c) and inner products c_jl (lam, c, c) of the candidate columns over some rows.
 
     `columns` (lam, row, candidate) may be anything that is sliced like an array. A common factor, as lam, is no matter:
     the picks compare s_j, and c_jl / s_j^2.
     """
-    block = np.asarray(columns[at, rows])
-    return block.sum(axis=0), block.T @ block
+    n_lams, _, count = columns.shape
+    sums, products = np.empty((n_lams, count)), np.empty((n_lams, count, count))
+    for at in range(n_lams):
+        block = np.asarray(columns[at, rows])
+        sums[at], products[at] = block.sum(axis=0, dtype=np.float64), block.T @ block
+    return sums, products
 
 
 def sum_grams(grams: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
@@ -69,14 +82,14 @@ def sum_grams(grams: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, F
     return sum(s for s, _ in grams), sum(c for _, c in grams)  # type: ignore[return-value]
 
 
-def greedy_picks(gram: tuple[FloatArray, FloatArray], limit: int) -> IntArray:
+def greedy_picks(sums: FloatArray, products: FloatArray, limit: int) -> IntArray:
     """Positions of the picked candidates, in order; the picks for K clusters are the first K.
 
     First the largest s_j; then always the candidate that overlaps least with those chosen, by the smallest
-    max over chosen l of c_jl / s_j^2. Ties go to the lowest position. `gram` is that of all rows.
+    max over chosen l of c_jl / s_j^2. Ties go to the lowest position. The sums (c,) and products (c, c) are
+    over all rows.
     """
-    sums = gram[0]
-    overlaps = gram[1] / sums[:, None] ** 2
+    overlaps = products / sums[:, None] ** 2
     picks = [first_best(sums)]
     worst = np.full(len(sums), -np.inf)
     while len(picks) < min(limit, len(sums)):
@@ -84,3 +97,8 @@ def greedy_picks(gram: tuple[FloatArray, FloatArray], limit: int) -> IntArray:
         worst[picks] = np.inf
         picks.append(first_best(-worst))
     return np.array(picks)
+
+
+def picks_of_lams(gram: tuple[FloatArray, FloatArray], slots: IntArray, limit: int) -> IntArray:
+    """Picked candidates of every lam (lam, picks); `slots` tells in which column of the Gram matrix each one stands."""
+    return np.array([greedy_picks(s[slots], c[np.ix_(slots, slots)], limit) for s, c in zip(*gram, strict=True)])

@@ -6,6 +6,7 @@ and `k`, `lam` and `n_clusters` are coordinates.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -82,25 +83,46 @@ class StoredArray:
         self._array = array
         self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
         self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
-        plain = not array.compressors and array.shards is None and array.chunks[1:] == array.shape[1:]
+        plain = not array.compressors and array.shards is None
         self._files = _chunk_files(array) if plain else None
 
     def __reduce__(self) -> tuple[type[StoredArray], tuple[zarr.Array[Any]]]:
         return StoredArray, (self._array,)
 
     def __getitem__(self, selection: Any) -> Any:
-        mapped = self._mapped(selection) if self._files and isinstance(selection, slice) else None
+        mapped = None if self._files is None else self._mapped(selection)
         return self._array[selection] if mapped is None else mapped
 
-    def _mapped(self, rows: slice) -> np.ndarray[Any, Any] | None:
-        """Rows of one chunk that lies as it is in a local file: mapped, so that only what is used is read."""
-        start, stop, _ = rows.indices(self.shape[0])
-        number, size = start // self.chunks[0], self.chunks[0]
-        file = self._files / str(number) / "/".join("0" for _ in self.shape[1:])  # type: ignore[operator]
-        if stop > (number + 1) * size or stop <= start or not file.is_file():
+    def _mapped(self, selection: Any) -> np.ndarray[Any, Any] | None:
+        """A region of chunks that lie as they are in local files: mapped, so that only what is used is read.
+
+        None if that is not so, or if the selection is anything but integers and plain slices.
+        """
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        if not all(isinstance(each, slice | int) for each in selection):
             return None
-        chunk = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as an array of one's own
-        return np.asarray(chunk)[start - number * size : stop - number * size]
+        whole = (*selection, *[slice(None)] * (self.ndim - len(selection)))
+        bounds = tuple(_bounds(each, size) for each, size in zip(whole, self.shape, strict=True))
+        region = self._region(bounds) if all(start < stop for start, stop in bounds) else None
+        picked = tuple(0 if isinstance(each, int) else slice(None) for each in whole)
+        return None if region is None else region[picked]
+
+    def _region(self, bounds: tuple[tuple[int, int], ...]) -> np.ndarray[Any, Any] | None:
+        """The region within these bounds: of one chunk as it is mapped, of several a copy."""
+        numbers = []
+        for axis, ((start, stop), size) in enumerate(zip(bounds, self.chunks, strict=True)):
+            edge = (start // size + 1) * size
+            if stop > edge:
+                cuts = [start, *range(edge, stop, size), stop]
+                pieces = [self._region((*bounds[:axis], cut, *bounds[axis + 1 :])) for cut in itertools.pairwise(cuts)]
+                return None if any(piece is None for piece in pieces) else np.concatenate(pieces, axis)  # type: ignore[arg-type]
+            numbers.append(start // size)
+        file = self._files.joinpath(*map(str, numbers))  # type: ignore[union-attr]
+        if not file.is_file():
+            return None
+        chunk = np.asarray(np.memmap(file, self.dtype, mode="c", shape=self.chunks))  # private: as good as one's own
+        origins = [number * size for number, size in zip(numbers, self.chunks, strict=True)]
+        return chunk[tuple(slice(start - at, stop - at) for (start, stop), at in zip(bounds, origins, strict=True))]
 
     def __setitem__(self, selection: Any, values: Any) -> None:
         self._array[selection] = values
@@ -147,7 +169,7 @@ class ResultStore:
             dtype=dtype or spec.dtype,
             chunks=_clamped(chunks, shape),
             dimension_names=spec.dims,
-            fill_value=np.nan if spec.dtype.startswith("float") else -1,  # a lost chunk must not look like a value
+            fill_value=_no_value(spec.dtype),
             compressors=None if name in UNCOMPRESSED else zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
             attributes={"description": spec.meaning},
         )
@@ -172,15 +194,15 @@ class ResultStore:
             shape=shape,
             dtype=dtype,
             chunks=_clamped(chunks, shape),
-            fill_value=np.nan if dtype.startswith("float") else -1,
+            fill_value=_no_value(dtype),
             compressors=None,
             overwrite=True,
         )
         return StoredArray(array)
 
-    def drop_scratch(self) -> None:
-        """Remove all intermediate values."""
-        del self._group("r+")["scratch"]
+    def drop_scratch(self, name: str = "") -> None:
+        """Remove one array of intermediate values, or all of them."""
+        del self._group("r+")[f"scratch/{name}".rstrip("/")]
 
     def __contains__(self, name: str) -> bool:
         return name in self._group()
@@ -357,10 +379,23 @@ def _lazy(array: zarr.Array[Any], owner: Any = None) -> da.Array:
     return da.from_array(StoredArray(array, owner), chunks=chunks, name=False, inline_array=True)
 
 
+def _bounds(selection: slice | int, size: int) -> tuple[int, int]:
+    """First and last + 1 of a selection of consecutive entries."""
+    if isinstance(selection, int):
+        return selection % size, selection % size + 1
+    start, stop, step = selection.indices(size)
+    return (start, stop) if step == 1 else (0, 0)
+
+
 def _chunk_files(array: zarr.Array[Any]) -> Path | None:
     """Folder of the chunks of an array on a local disk."""
     root = getattr(array.store, "root", None)
     return Path(root) / array.path / "c" if isinstance(root, Path) else None
+
+
+def _no_value(dtype: str) -> float | int:
+    """What a lost chunk reads as: nothing that looks like a value."""
+    return {"f": np.nan, "i": -1, "u": int(np.iinfo(dtype).max) if dtype[0] == "u" else 0}[dtype[0]]
 
 
 def _clamped(chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

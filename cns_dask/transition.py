@@ -31,7 +31,7 @@ def order_rows(neighbors: IntArray) -> IntArray:
     return np.asarray(reverse_cuthill_mckee(_matrix(neighbors, np.ones(neighbors.size, np.int8))), dtype=np.int64)
 
 
-def places(order: IntArray) -> IntArray:
+def places_in(order: IntArray) -> IntArray:
     """Where each row stands in an order."""
     found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order))
@@ -44,7 +44,7 @@ def walk_on(indices: ArrayLike, n_neighbors: int | None = None, order: IntArray 
     `indices` (n, k_max) may be anything that is sliced like an array; it is read chunk by chunk where it has chunks.
     """
     n_rows, k = indices.shape[0], n_neighbors or indices.shape[1]
-    place = np.arange(n_rows) if order is None else places(order)
+    place = np.arange(n_rows) if order is None else places_in(order)
     place = place.astype(np.uint32)
     neighbors = np.empty((n_rows, k), np.uint32)
     step = getattr(indices, "chunks", (n_rows,))[0]

@@ -160,6 +160,25 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the columns of one k start from.
+
+    Attributes
+    ----------
+    candidates
+        The points whose columns are wanted.
+    places
+        Their numbers in the walk (c,).
+    nodes
+        Interpolation nodes for the solver.
+    """
+
+    candidates: Candidates
+    places: IntArray
+    nodes: NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
 class ColumnBlock:
     """Some columns of (I - (1-lam) W)^-1 for every lam.
 

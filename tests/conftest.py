@@ -33,7 +33,7 @@ def small_chunks(monkeypatch) -> None:
     from cns_dask.plan import make_plan, plan_graph
 
     def smaller(*arguments):
-        return replace(make_plan(*arguments), columns_per_block=5, rows_per_column_chunk=50)
+        return replace(make_plan(*arguments), columns_per_block=4, rows_per_column_chunk=50)
 
     def smaller_graph(*arguments, exact):
         plan = plan_graph(*arguments, exact=exact)

@@ -2,7 +2,7 @@ import numpy as np
 import oracle
 import pytest
 
-from cns_dask.criterion import best_by_n_clusters, cell_criterion, choose, largest_memberships_block, penalty
+from cns_dask.criterion import best_by_n_clusters, cells_criterion, choose, largest_memberships_block, penalty
 from cns_dask.types import Grid
 
 GRID = Grid((5, 10), (0.1, 0.2), 3)
@@ -10,9 +10,10 @@ GRID = Grid((5, 10), (0.1, 0.2), 3)
 
 def test_criterion_of_all_n_clusters_in_one_pass_equals_the_definition():
     x = np.random.default_rng(0).random((1, 50, 6))
-    picks, lam, k, n = np.array([4, 0, 3, 1]), 0.02, 7, 50
-    sums = [largest_memberships_block(lam * x, 0, rows, picks) for rows in (slice(0, 20), slice(20, 50))]
-    values = cell_criterion(sums, n, k, lam, limit=6)
+    picks, slots, lam, k, n = np.array([4, 0, 3, 1]), np.array([2, 0, 1, 5, 4, 3]), 0.02, 7, 50
+    blocks = slice(0, 20), slice(20, 50)
+    sums = [largest_memberships_block(lam * x[:, :, np.argsort(slots)], rows, slots, picks[None]) for rows in blocks]
+    (values,) = cells_criterion(sums, n, k, (lam,), limit=6)
     for K in range(2, 5):
         F = oracle.memberships(lam * x[0][:, picks[:K]])
         C = F.max(axis=1).mean() - (n - K + K**2) / (n * K)

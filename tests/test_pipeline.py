@@ -172,8 +172,8 @@ def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(bl
 
 def test_a_column_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
     monkeypatch.setattr(columns, "MAX_CYCLES", 1)
-    monkeypatch.setattr(columns, "ritz_values", lambda neighbors, seed: np.array([1.0, 0.5], complex))
-    monkeypatch.setattr(columns, "KRYLOV_VECTORS", 3)
+    monkeypatch.setattr(columns, "ritz_values", lambda *_: np.array([1.0, 0.5], complex))
+    monkeypatch.setattr(columns, "krylov_vectors", lambda n_rows: 3)
     monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
     with pytest.warns(NotConvergedWarning, match=r"residual of 1\.0e-09\. Got \d"):
         result = fit(blobs, Settings(n_neighbors=6, lam=0.05))

@@ -5,24 +5,31 @@ from cns_dask.plan import (
     BLOCK_BYTES,
     CELL_CHUNK_BYTES,
     CHUNK_BYTES,
-    KRYLOV_VECTORS,
+    LANES,
     MAX_CELLS,
+    krylov_vectors,
     make_plan,
     plan_graph,
 )
 from cns_dask.settings import Settings
 
 
-@given(n_rows=st.integers(2, 10**8), n_features=st.integers(1, 1000), cap=st.integers(1, 2000), exact=st.booleans())
-def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, exact):
+@given(
+    n_rows=st.integers(2, 10**8),
+    n_features=st.integers(1, 1000),
+    cap=st.integers(1, 2000),
+    exact=st.booleans(),
+    tol=st.sampled_from([1e-9, 1e-4]),
+)
+def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, exact, tol):
     grid = Settings(lam=0.5).grid(n_rows)
     graph = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
-    plan = make_plan(n_rows, graph, grid, cap)
+    plan = make_plan(n_rows, graph, grid, cap, tol)
     width = max(n_features, grid.ks[-1])
     assert 1 <= plan.rows_per_chunk <= n_rows
     assert plan.rows_per_chunk <= 1024 or 8 * plan.rows_per_chunk * width <= CHUNK_BYTES
-    fallback = 8 * n_rows * (KRYLOV_VECTORS + 4)
-    assert plan.columns_per_block == 1 or plan.bytes_per_task["columns"] <= BLOCK_BYTES + fallback
+    fallback = 8 * n_rows * (krylov_vectors(n_rows) + 4)
+    assert plan.columns_per_block == LANES[-1] or plan.bytes_per_task["columns"] <= BLOCK_BYTES + fallback
     assert 1 <= plan.rows_per_column_chunk <= n_rows
     assert plan.worker_bytes(2) > plan.worker_bytes(1) > max(plan.bytes_per_task.values())
 
@@ -46,4 +53,4 @@ def test_tasks_of_an_approximate_search_grow_linearly():
 
 def test_tasks_stay_countable_at_the_sizes_of_an_exact_graph():
     graph = plan_graph(10**6, 16, 52, exact=True)
-    assert make_plan(10**6, graph, Settings().grid(10**6), 300).n_tasks < 20_000
+    assert make_plan(10**6, graph, Settings().grid(10**6), 300, 1e-4).n_tasks < 20_000

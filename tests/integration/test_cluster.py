@@ -44,8 +44,8 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
         np.testing.assert_array_equal(CNS(n_neighbors=(8, 16)).fit(X).labels_.compute(), model.labels_.compute())
     seen = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["recorder"].seen)
     assert len(seen["solve_and_write"]) == 2
-    assert len(seen["gram_block"]) == 2
-    assert len(seen["cell_criterion"]) == 2
+    assert len(seen["gram_of_rows"]) == 2
+    assert len(seen["start_walk"]) == 2
     assert len(seen["search_block"]) == 2
 
 

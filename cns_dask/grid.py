@@ -1,0 +1,185 @@
+"""The grid's work: walks, columns and cells for every (k, lam), all of them at once over all workers.
+
+Each k's walk is written to scratch once, as one file that every process maps: a host holds it once, whatever the number
+of its processes and threads. A task solves one block of columns for all lam and writes it to scratch by chunks of rows.
+When the blocks of a k are there, its chunks are reduced to sums and inner products, these to picks, and these to the
+criterion. No k waits for another. Its columns are removed as soon as its cells are known, and Dask works on one k after
+the other where it can, so that with few workers hardly more than one of them is on disk.
+
+All of this is sums over rows, so columns stay in the order of the walk. Those that are kept go back to row order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from cns_dask import columns, criterion, selection
+from cns_dask.plan import SUMMED_AT_ONCE, TILE_READS, Plan, column_type, number_of_tiles
+from cns_dask.runtime import Progress, run
+from cns_dask.store import ResultStore, StoredArray
+from cns_dask.transition import order_rows, places_in, walk_on
+from cns_dask.types import ArrayLike, Candidates, FloatArray, Grid, IntArray, Start, Walk
+
+
+class GridWork:
+    """The stages between the graph and the memberships: each builds tasks, runs them, and returns what is small."""
+
+    def __init__(self, store: ResultStore, plan: Plan, grid: Grid, progress: Progress) -> None:
+        self._store, self._plan, self._grid, self._progress = store, plan, grid, progress
+        self._n_rows = store.array("graph/indices").shape[0]
+        self._walks: dict[int, tuple[StoredArray, ...]] = {}  # neighbours and reads of each k, and the order of rows
+        self._starts: dict[int, Start] = {}
+        #: Largest residual of the columns that were solved for the "grid" and of those that were "kept".
+        self.residuals: dict[str, float] = {}
+        self.most_passes = 0
+
+    def starts(self, limit: int, tol: float, seed: int) -> dict[int, Candidates]:
+        """Number the rows for the walks, write these, and find the points that may represent clusters, for every k."""
+        store, ks, n_rows = self._store, self._grid.ks, self._n_rows
+        indices = store.array("graph/indices")
+        points = store.array("points") if "points" in store else None
+        shapes = {k: {"neighbors": (n_rows, k), "reads": (number_of_tiles(n_rows), TILE_READS)} for k in ks}
+        order = store.scratch("order", (n_rows,), (n_rows,), "int64")
+        self._walks = {
+            k: (*(store.scratch(f"{name}-{k}", shape, shape, "uint32") for name, shape in shapes[k].items()), order)
+            for k in ks
+        }
+        with self._progress.stage("candidates", 1 + len(ks)) as advance:
+            run([dask.delayed(order_and_write)(indices, ks[0], order)], advance)
+            shared = indices, points, limit, self._grid.lams[0], tol, seed
+            tasks = [dask.delayed(start_walk)(k, self._walks[k], *shared) for k in reversed(ks)]  # the longest first
+            self._starts = dict(zip(reversed(ks), run(tasks, advance), strict=True))
+        return {k: self._starts[k].candidates for k in ks}
+
+    def cells(self, tol: float) -> tuple[FloatArray, IntArray]:
+        """Evaluate every (k, lam): criterion and picked rows, both (k, lam, K)."""
+        grid, width, step = self._grid, self._plan.columns_per_block, self._plan.rows_per_column_chunk
+        blocks, cells = {}, []
+        for k in grid.ks:
+            start = self._starts[k]
+            near = np.argsort(start.places)  # candidates that are near each other share a block
+            shape = (len(grid.lams), self._n_rows, len(near))
+            chunks = (len(grid.lams), step, width)
+            scratch = self._store.scratch(f"columns-{k}", shape, chunks, np.dtype(column_type(tol)).name)
+            blocks[k] = self._solves(k, start.places[near], grid.lams, tol, scratch)
+            cells.append(_cells_task(scratch, blocks[k], np.argsort(near), k, grid))
+        solves = [task for tasks in blocks.values() for task in tasks]
+
+        def finished(number: int) -> None:
+            if number >= len(solves):
+                self._store.drop_scratch(f"columns-{grid.ks[number - len(solves)]}")
+
+        with self._progress.stage("cells", len(solves) + len(cells)) as advance:
+            results = run([*solves, *cells], advance, finished)
+        self._note("grid", results[: len(solves)])
+        shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
+        surface, picks = np.full(shape, np.nan), np.full(shape, -1)
+        for at, (k, (values, picked)) in enumerate(zip(grid.ks, results[len(solves) :], strict=True)):
+            surface[at] = values
+            picks[at, :, : picked.shape[1]] = self._starts[k].candidates.rows[picked]
+        return surface, picks
+
+    def keep_columns(self, picked: IntArray, n_neighbors: int, lam: float, tol: float) -> None:
+        """Solve the picked columns of the winning cell once more, to `tol`, and keep them: any K is a view of them."""
+        width, start = self._plan.columns_per_block, self._starts[n_neighbors]
+        target = self._store.create("columns", (self._n_rows, len(picked)), (self._plan.rows_per_chunk, width))
+        place = dict(zip(start.candidates.rows, start.places, strict=True))
+        tasks = self._solves(n_neighbors, np.array([place[row] for row in picked]), (lam,), tol, target)
+        with self._progress.stage("columns", len(tasks)) as advance:
+            self._note("kept", run(tasks, advance))
+        self._store.drop_scratch()
+
+    def _solves(
+        self, n_neighbors: int, places: IntArray, lams: tuple[float, ...], tol: float, target: StoredArray
+    ) -> list[Any]:
+        """One task for every block of columns."""
+        width, nodes = self._plan.columns_per_block, self._starts[n_neighbors].nodes
+        shared = self._walks[n_neighbors], lams, nodes, tol, width, target
+        return [
+            dask.delayed(solve_and_write)(places[start : start + width], start, *shared)
+            for start in range(0, len(places), width)
+        ]
+
+    def _note(self, what: str, solved: list[tuple[float, int]]) -> None:
+        residuals, passes = zip(*solved, strict=True)
+        self.residuals[what] = float(np.max(residuals))  # a NaN stays one
+        self.most_passes = max(self.most_passes, *passes)
+
+
+def order_and_write(indices: ArrayLike, n_neighbors: int, target: StoredArray) -> None:
+    """Number the rows anew, by the graph of the smallest k."""
+    target[:] = order_rows(walk_on(indices, n_neighbors).neighbors)
+
+
+def start_walk(
+    n_neighbors: int,
+    walk: tuple[StoredArray, ...],
+    indices: ArrayLike,
+    points: ArrayLike | None,
+    limit: int,
+    lam: float,
+    tol: float,
+    seed: int,
+) -> Start:
+    """Write the walk of one k, and find what its columns start from."""
+    neighbors, reads, stored_order = walk
+    order = stored_order[:]
+    made = walk_on(indices, n_neighbors, order)
+    neighbors[:], reads[:] = made.neighbors, made.reads
+    found = selection.find_candidates(made.neighbors, points, limit, order)
+    return Start(found, places_in(order)[found.rows], columns.ritz_values(made.neighbors, seed, lam, tol))
+
+
+def solve_and_write(
+    places: IntArray,
+    start: int,
+    walk: tuple[StoredArray, ...],
+    lams: tuple[float, ...],
+    nodes: NDArray[np.complex128],
+    tol: float,
+    width: int,
+    target: StoredArray,
+) -> tuple[float, int]:
+    """Solve one block and write P = lam x to `target` from column `start` on; return its largest residual and passes.
+
+    The target is (lam, place, column), or (row, column) for a single lam.
+    """
+    neighbors, reads, order = walk
+    block = columns.column_block(Walk(neighbors[:], reads[:]), places, np.array(lams), nodes, tol, width)
+    P = block.values
+    for at, lam in enumerate(lams):
+        P[at] *= lam
+    written = P[0][places_in(order[:])] if target.ndim == 2 else P
+    target[..., start : start + len(places)] = written
+    return float(block.residuals.max()), block.n_passes
+
+
+def gram_of_rows(_solved: list[Any], scratch: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
+    """Reduce the columns of some rows, once all of them are there.
+
+    It depends on the blocks themselves, not on one task that gathers them: all such tasks would go to where that ran.
+    """
+    return selection.gram_block(scratch, rows)
+
+
+def _cells_task(scratch: StoredArray, blocks: list[Any], slots: IntArray, n_neighbors: int, grid: Grid) -> Any:
+    """The task of all cells of one k: criterion and picked candidates (lam, K). Rows are reduced chunk by chunk.
+
+    `slots` tells the column in which each candidate stands.
+    """
+    n_rows, step = scratch.shape[1], scratch.chunks[1]
+    parts = [slice(start, start + step) for start in range(0, n_rows, step)]
+    grams = [dask.delayed(gram_of_rows)(blocks, scratch, rows) for rows in parts]
+    while len(grams) > 1:
+        grams = [
+            dask.delayed(selection.sum_grams)(grams[i : i + SUMMED_AT_ONCE])
+            for i in range(0, len(grams), SUMMED_AT_ONCE)
+        ]
+    picks = dask.delayed(selection.picks_of_lams)(grams[0], slots, grid.max_clusters)
+    largest = [dask.delayed(criterion.largest_memberships_block)(scratch, rows, slots, picks) for rows in parts]
+    values = dask.delayed(criterion.cells_criterion)(largest, n_rows, n_neighbors, grid.lams, grid.max_clusters)
+    return dask.delayed((values, picks))
