@@ -107,21 +107,19 @@ class Pass:
     """One product with W: u <- scale (W - shift) u + keep * (the u before it).
 
     `weights` (lam,) are the multiples of the u that the pass starts from which belong to each lam's solution, and
-    `factor` (lam,) is by how much the residuals of the lams have shrunk against that of the smallest after the pass.
+    `factor` (lam,) is by how much the residuals of the lams have shrunk against that of the smallest after the pass;
+    None between the two passes of a pair, where the residual is not known.
     """
 
     shift: float
     scale: float
     keep: float
     weights: FloatArray
-    factor: FloatArray
+    factor: FloatArray | None
 
 
 def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[Pass]]:
-    """Passes of one cycle over all nodes, in groups that are added to the solution together.
-
-    A conjugate pair stays in one group: between its two passes the residual is not known.
-    """
+    """Passes of one cycle over all nodes, in groups that are added to the solution together; a pair stays together."""
     poles = 1 / (1 - lams)
     first_pole = poles.min()
     factor = np.ones_like(poles)  # prod (z0 - xi) / prod (z - xi) so far
@@ -136,7 +134,7 @@ def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[
             root = float(np.sqrt(here))
             after = factor * here / there
             passes = [
-                Pass(a, 1 / root, 0.0, poles * factor * (poles - a) / there, after),
+                Pass(a, 1 / root, 0.0, poles * factor * (poles - a) / there, None),
                 Pass(a, 1 / root, b**2 / here, poles * factor * root / there, after),
             ]
         factor = after
@@ -196,28 +194,32 @@ def _newton(
     residuals, peaks = np.full((len(lams), n_columns), np.inf), np.zeros(width, dtype)
     for _ in range(MAX_CYCLES):
         for group in groups:
-            first = now
+            first, weights = now, []
             for step in group:
+                weights.append(factor * step.weights)
                 smooth_tiles(
                     walk.neighbors, walk.reads, ring, live, now, step.shift, step.scale, step.keep, drop, lanes, peaks
                 )
                 now = (now + 1) % len(ring)
+                n_passes += 1
                 changed += drop + epsilon * peaks[:n_columns]
-            n_passes += len(group)
-            weights = np.stack([factor * step.weights for step in group], axis=1).astype(dtype)
-            add_tiles(weights, ring, live, first, solution)
-            reached = peaks[:n_columns] + changed
-            solved = active & (reached <= tol)
-            residuals[:, solved] = (factor * group[-1].factor)[:, None] * peaks[:n_columns][solved] + changed[solved]
-            done = solved | (active & ~(reached <= most))
-            active &= ~done
-            ring[now][:, np.flatnonzero(done)] = 0
+                if step.factor is not None:
+                    residual_factor, reached = factor * step.factor, peaks[:n_columns] + changed
+                    solved = active & (reached <= tol)
+                    residuals[:, solved] = residual_factor[:, None] * peaks[:n_columns][solved] + changed[solved]
+                    done = solved | (active & ~(reached <= most))
+                    if done.any():
+                        active &= ~done
+                        ring[now][:, np.flatnonzero(done)] = 0
+                if not active.any():
+                    break
+            add_tiles(np.stack(weights, axis=1).astype(dtype), ring, live, first, solution)
             if not active.any():
                 return solution, residuals, n_passes
         stuck = active & (peaks[:n_columns] > SLOWEST * before)
         active &= ~stuck
         ring[now][:, np.flatnonzero(stuck)] = 0
-        factor, before = factor * groups[-1][-1].factor, peaks[:n_columns].astype(np.float64)
+        factor, before = residual_factor, peaks[:n_columns].astype(np.float64)
     return solution, residuals, n_passes
 
 

@@ -18,15 +18,15 @@ from cns_dask.types import ArrayLike, Choice, FloatArray, Grid, IntArray
 def largest_memberships_block(columns: ArrayLike, rows: slice, slots: IntArray, picks: IntArray) -> FloatArray:
     """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K).
 
-    `columns` (lam, row, column) holds lam times the columns, in anything that is sliced like an array, `slots` tells
+    `columns` (lam, column, row) holds lam times the columns, in anything that is sliced like an array, `slots` tells
     the column of each candidate, and `picks` (lam, K) the picked candidates.
     """
     K = np.arange(1, picks.shape[1] + 1)
     sums = np.empty(picks.shape)
     for at, picked in enumerate(picks):
-        P = np.asarray(columns[at, rows])[:, slots[picked]]
-        largest = np.maximum.accumulate(P, axis=1).sum(axis=0, dtype=np.float64)
-        sums[at] = len(P) / K + largest - np.cumsum(P.sum(axis=0, dtype=np.float64)) / K
+        P = np.stack([columns[at, int(slot), rows] for slot in slots[picked]])  # only these are read
+        largest = np.maximum.accumulate(P, axis=0).sum(axis=1, dtype=np.float64)
+        sums[at] = P.shape[1] / K + largest - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
     return sums
 
 

@@ -62,8 +62,8 @@ class GridWork:
         for k in grid.ks:
             start = self._starts[k]
             near = np.argsort(start.places)  # candidates that are near each other share a block
-            shape = (len(grid.lams), self._n_rows, len(near))
-            chunks = (len(grid.lams), step, width)
+            shape = (len(grid.lams), len(near), self._n_rows)
+            chunks = (len(grid.lams), width, step)
             scratch = self._store.scratch(f"columns-{k}", shape, chunks, np.dtype(column_type(tol)).name)
             blocks[k] = self._solves(k, start.places[near], grid.lams, tol, scratch)
             cells.append(_cells_task(scratch, blocks[k], np.argsort(near), k, grid))
@@ -146,15 +146,18 @@ def solve_and_write(
 ) -> tuple[float, int]:
     """Solve one block and write P = lam x to `target` from column `start` on; return its largest residual and passes.
 
-    The target is (lam, place, column), or (row, column) for a single lam.
+    The target is (lam, column, place), or (row, column) for a single lam.
     """
     neighbors, reads, order = walk
     block = columns.column_block(Walk(neighbors[:], reads[:]), places, np.array(lams), nodes, tol, width)
     P = block.values
     for at, lam in enumerate(lams):
         P[at] *= lam
-    written = P[0][places_in(order[:])] if target.ndim == 2 else P
-    target[..., start : start + len(places)] = written
+    some = slice(start, start + len(places))
+    if target.ndim == 2:
+        target[:, some] = P[0][places_in(order[:])]
+    else:
+        target[:, some] = P.transpose(0, 2, 1)
     return float(block.residuals.max()), block.n_passes
 
 
@@ -171,7 +174,7 @@ def _cells_task(scratch: StoredArray, blocks: list[Any], slots: IntArray, n_neig
 
     `slots` tells the column in which each candidate stands.
     """
-    n_rows, step = scratch.shape[1], scratch.chunks[1]
+    n_rows, step = scratch.shape[2], scratch.chunks[2]
     parts = [slice(start, start + step) for start in range(0, n_rows, step)]
     grams = [dask.delayed(gram_of_rows)(blocks, scratch, rows) for rows in parts]
     while len(grams) > 1:

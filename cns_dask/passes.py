@@ -164,7 +164,8 @@ def smooth_tiles(
     """
     n_rows, k = neighbors.shape
     before, then = (now - 1) % len(ring), (now + 1) % len(ring)
-    block, previous, out = ring[now], ring[before], ring[then]
+    block, out = ring[now], ring[then]
+    previous = block if keep == 0 else ring[before]  # what is not needed is not read
     number = ring.dtype.type
     mean, own, kept, drop = number(scale / k), number(-scale * shift), number(keep), number(drop)
     highest = np.empty(len(peaks), ring.dtype)

@@ -6,10 +6,13 @@ Candidates are the local maxima of in-degree on the graph; picks are made greedi
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from cns_dask.kernels import first_best
 from cns_dask.neighbors import search_block
 from cns_dask.types import ArrayLike, Candidates, FloatArray, IntArray
+
+TREE_FEATURES = 8  # up to so many a tree is faster: 50 000 points in the plane 0.1 s instead of 5 s
 
 
 def local_maxima(neighbors: IntArray) -> Candidates:
@@ -58,22 +61,30 @@ def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Ca
 
     Largest first, ties in row order. `points` are the candidates' rows as the neighbours saw them (c, d).
     """
-    squared, _ = search_block(None, points, range(len(points)), points, slice(None), 0, 1)
-    order = np.argsort(-candidates.degrees * np.sqrt(squared[:, 0]), kind="stable")[:limit]
+    order = np.argsort(-candidates.degrees * nearest_others(points), kind="stable")[:limit]
     return Candidates(candidates.rows[order], candidates.degrees[order])
+
+
+def nearest_others(points: FloatArray) -> FloatArray:
+    """Distance of every point to its nearest other (c,): by a tree where that helps, else compared block by block."""
+    if points.shape[1] <= TREE_FEATURES:
+        distances, _ = KDTree(points).query(points, k=2)
+        return np.asarray(distances)[:, 1]
+    squared, _ = search_block(None, points, range(len(points)), points, slice(None), 0, 1)
+    return np.asarray(np.sqrt(squared[:, 0]))
 
 
 def gram_block(columns: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
     """Sums s_j (lam, c) and inner products c_jl (lam, c, c) of the candidate columns over some rows.
 
-    `columns` (lam, row, candidate) may be anything that is sliced like an array. A common factor, as lam, is no matter:
+    `columns` (lam, candidate, row) may be anything that is sliced like an array. A common factor, as lam, is no matter:
     the picks compare s_j, and c_jl / s_j^2.
     """
-    n_lams, _, count = columns.shape
+    n_lams, count, _ = columns.shape
     sums, products = np.empty((n_lams, count)), np.empty((n_lams, count, count))
     for at in range(n_lams):
-        block = np.asarray(columns[at, rows])
-        sums[at], products[at] = block.sum(axis=0, dtype=np.float64), block.T @ block
+        block = np.asarray(columns[at, :, rows])
+        sums[at], products[at] = block.sum(axis=1, dtype=np.float64), block @ block.T
     return sums, products
 
 

@@ -12,7 +12,8 @@ def test_criterion_of_all_n_clusters_in_one_pass_equals_the_definition():
     x = np.random.default_rng(0).random((1, 50, 6))
     picks, slots, lam, k, n = np.array([4, 0, 3, 1]), np.array([2, 0, 1, 5, 4, 3]), 0.02, 7, 50
     blocks = slice(0, 20), slice(20, 50)
-    sums = [largest_memberships_block(lam * x[:, :, np.argsort(slots)], rows, slots, picks[None]) for rows in blocks]
+    stored = lam * x[:, :, np.argsort(slots)].transpose(0, 2, 1)
+    sums = [largest_memberships_block(stored, rows, slots, picks[None]) for rows in blocks]
     (values,) = cells_criterion(sums, n, k, (lam,), limit=6)
     for K in range(2, 5):
         F = oracle.memberships(lam * x[0][:, picks[:K]])

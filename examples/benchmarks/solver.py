@@ -20,13 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from cns_dask import Settings, neighbor_graph, transition_matrix
 from cns_dask.columns import column_block, ritz_values
-from cns_dask.criterion import cell_criterion, choose, largest_memberships_block
+from cns_dask.criterion import cells_criterion, choose, largest_memberships_block
 from cns_dask.memberships import clustering_block
-from cns_dask.selection import find_candidates, gram_block, greedy_picks
-from cns_dask.transition import compact_neighbors
+from cns_dask.plan import LANES
+from cns_dask.selection import find_candidates, gram_block, picks_of_lams
+from cns_dask.transition import order_rows, places_in, walk_on
 from cns_dask.types import Grid, NeighborGraph
-
-BLOCK = 32
 
 
 def overlapping_clusters(n_rows: int, n_features: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:
@@ -36,9 +35,15 @@ def overlapping_clusters(n_rows: int, n_features: int, n_clusters: int = 10, see
 
 
 def by_polynomial(neighbors: np.ndarray, rows: np.ndarray, lams: np.ndarray, tol: float) -> np.ndarray:
-    nodes = ritz_values(neighbors, seed=0)
-    blocks = [column_block(neighbors, rows[at : at + BLOCK], lams, nodes, tol) for at in range(0, len(rows), BLOCK)]
-    return np.concatenate([block.values for block in blocks], axis=2)
+    order, width = order_rows(neighbors), LANES[0]
+    place, walk = places_in(order), walk_on(neighbors, order=order)
+    nodes = ritz_values(walk.neighbors, 0, lams.min(), tol)
+    near = np.argsort(place[rows])
+    blocks = [
+        column_block(walk, place[rows[near[at : at + width]]], lams, nodes, tol, width)
+        for at in range(0, len(rows), width)
+    ]
+    return np.concatenate([block.values for block in blocks], axis=2)[:, place][:, :, np.argsort(near)]
 
 
 def by_factorisation(W: Any, rows: np.ndarray, lams: np.ndarray) -> np.ndarray:
@@ -52,14 +57,12 @@ def by_factorisation(W: Any, rows: np.ndarray, lams: np.ndarray) -> np.ndarray:
     return np.array(columns)
 
 
-def picks_and_criterion(columns: np.ndarray, k: int, grid: Grid) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    everything, n_rows = slice(None), columns.shape[1]
-    picks, values = [], []
-    for at, lam in enumerate(grid.lams):
-        picks.append(greedy_picks(gram_block(columns, at, everything), grid.max_clusters))
-        sums = largest_memberships_block(columns, at, everything, picks[-1])
-        values.append(cell_criterion([sums], n_rows, k, lam, grid.max_clusters))
-    return picks, values
+def picks_and_criterion(columns: np.ndarray, k: int, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    columns = np.ascontiguousarray(columns.transpose(0, 2, 1))
+    everything, slots = slice(None), np.arange(columns.shape[1])
+    picks = picks_of_lams(gram_block(columns, everything), slots, grid.max_clusters)
+    sums = largest_memberships_block(columns, everything, slots, picks)
+    return picks, cells_criterion([sums], columns.shape[2], k, grid.lams, grid.max_clusters)
 
 
 def main() -> None:
@@ -72,21 +75,22 @@ def main() -> None:
     lazy = neighbor_graph(X, grid.ks[-1])
     graph = NeighborGraph(*dask.compute(lazy.indices, lazy.distances))
     lams = np.array(grid.lams)
-    by_polynomial(compact_neighbors(graph.indices[:, :2], arguments.rows), np.array([0]), lams, settings.tol)  # compile
+    tol = settings.tol_of_grid(arguments.rows)
+    by_polynomial(graph.indices[:, :2], np.array([0]), lams, tol)  # compile
 
     seconds = {"polynomial": 0.0, "factorisation": 0.0}
     surfaces: dict[str, list[Any]] = {"polynomial": [], "factorisation": []}
     memberships: dict[tuple[str, int, float], np.ndarray] = {}
     same_picks = 0
     for k in grid.ks:
-        neighbors = compact_neighbors(graph.indices[:, :k], arguments.rows)
+        neighbors = graph.indices[:, :k]
         found = find_candidates(neighbors, X, settings.max_candidates)
         print(f"k = {k}: {len(found.rows)} candidates", flush=True)
         all_picks = {}
         for name in seconds:
             started = time.perf_counter()
             if name == "polynomial":
-                columns = by_polynomial(neighbors, found.rows, lams, settings.tol)
+                columns = by_polynomial(neighbors, found.rows, lams, tol)
             else:
                 columns = by_factorisation(transition_matrix(graph, k), found.rows, lams)
             seconds[name] += time.perf_counter() - started

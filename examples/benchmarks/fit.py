@@ -1,0 +1,227 @@
+"""The whole automatic fit against the price of one neighbour graph, and against others' whole clusterings.
+
+    python examples/benchmarks/fit.py [FOLDER] [--parts warm million cold growth workers decisions profile]
+
+FOLDER holds data sets as .npz files with X; without it only generated data are run. Every ratio compares two times of
+one run on one machine: the absolute times mean nothing. The yardstick is one warm `pynndescent.NNDescent` build with as
+many neighbours as the largest k, in one process with all cores. Ours is everything: from a Zarr array to a stored
+result with graph, 20 cells, K up to 30, memberships and labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, workers
+
+from cns_dask import Settings
+from cns_dask.pipeline import fit
+from cns_dask.plan import make_plan, plan_graph
+from cns_dask.result import Result
+from cns_dask.runtime import Progress
+
+LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
+PARTS = ("warm", "million", "cold", "growth", "workers", "decisions", "profile")
+BEFORE = ("preprocess", "points", "partitions", "calibrate", "neighbors", "audit", "descent")  # up to the graph
+
+
+def moons(n_rows: int, noise: float = 0.08) -> np.ndarray:
+    from sklearn.datasets import make_moons
+
+    return make_moons(n_rows, noise=noise, random_state=0)[0]
+
+
+def timed_fit(source: Any, folder: Path, **settings: Any) -> tuple[float, Result, dict[str, float]]:
+    progress = Progress()
+    seconds, result = best_of(
+        1, lambda: fit(source, Settings(**settings), out=folder / "fit.zarr", overwrite=True, progress=progress)
+    )
+    return seconds, result, progress.seconds
+
+
+def by_stage(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {took:.1f}" for name, took in seconds.items())
+
+
+def standardized(X: np.ndarray) -> np.ndarray:
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def warm_up(folder: Path) -> str:
+    """Compile everything that is measured warm."""
+    descent(mixture(2000), 20)
+    path = stored(mixture(25_000), folder, "warm")
+    timed_fit(path, folder)
+    return path
+
+
+def warm(sets: dict[str, np.ndarray], folder: Path) -> None:
+    warm_up(folder)
+    print("\n| data | n | d | fit / one graph of pynndescent | limit | aim | chosen | seconds by stage |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, X in sets.items():
+        path, k = stored(X, folder, name), neighbors_of(len(X))
+        yardstick, _ = best_of(2, lambda X=X, k=k: descent(standardized(X), k))
+        seconds, result, stages = min((timed_fit(path, folder) for _ in range(2)), key=lambda run: run[0])
+        choice, (limit, aim) = result.choice, LIMITS[name]
+        print(
+            f"| {name} | {len(X)} | {X.shape[1]} | {seconds:.1f} / {yardstick:.1f} s = {seconds / yardstick:.1f} "
+            f"| {limit} | {aim} | k {choice.n_neighbors}, lam {choice.lam:.4f}, K {choice.n_clusters} "
+            f"| {by_stage(stages)} |",
+            flush=True,
+        )
+
+
+def million(n_rows: int, folder: Path) -> None:
+    """Two workers with at most 8 GiB each, and what they took of it."""
+    X, k = mixture(n_rows), neighbors_of(n_rows)
+    path = stored(X, folder, "million", n_rows // 16)
+    descent(mixture(2000), 20)
+    yardstick, _ = best_of(1, lambda X=X: descent(X, k))
+    del X
+    with workers(2, 1, "8GiB") as client:
+        timed_fit(stored(mixture(25_000), folder, "warm"), folder)
+        with Memory(list(client.run(os.getpid).values())) as memory:
+            seconds, result, stages = timed_fit(path, folder)
+    grid = Settings().grid(n_rows)
+    plan = make_plan(n_rows, plan_graph(n_rows, 16, k, exact=False), grid, 300, Settings().tol_of_grid(n_rows))
+    peak = ", ".join(f"{at / 2**20:.0f}" for at in np.max(memory.bytes, axis=0))
+    print(
+        f"\nmixture, n = {n_rows}: {seconds:.0f} / {yardstick:.0f} s = {seconds / yardstick:.1f} (limit 4)\n"
+        f"  {by_stage(stages)}\n  {result.choice}\n"
+        f"  peak of the workers {peak} MiB, planned {plan.worker_bytes(1) / 2**20:.0f} MiB",
+        flush=True,
+    )
+
+
+LEIDEN = """
+import numpy as np, igraph
+from pynndescent import NNDescent
+X = np.load({data!r}).astype(np.float32)
+indices, _ = NNDescent(X, n_neighbors=15, random_state=0).neighbor_graph
+edges = np.stack([np.repeat(np.arange(len(X)), 15), indices.ravel()], axis=1)
+graph = igraph.Graph(n=len(X), edges=edges[edges[:, 0] != edges[:, 1]]).simplify()
+print(len(graph.community_leiden("modularity", resolution=1.0)))
+"""
+EVOC = """
+import numpy as np, evoc
+X = np.load({data!r}).astype(np.float32)
+print(len(set(evoc.EVoC(random_state=0).fit_predict(X))))
+"""
+
+
+def cold(n_rows: int, folder: Path) -> None:
+    """Fresh processes: imports, compilation, reading and writing counted."""
+    np.save(folder / "cold.npy", mixture(n_rows))
+    data = str(folder / "cold.npy")
+    ours = [Path(sys.executable).with_name("cns-dask"), "fit", data, "--out", str(folder / "cold.zarr"), "--overwrite"]
+
+    def run(command: list[Any], **environment: str) -> float:
+        shown = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return best_of(1, lambda: subprocess.run(command, check=True, env=os.environ | environment, **shown))[0]
+
+    def script(text: str) -> list[str]:
+        return [sys.executable, "-c", text.format(data=data)]
+
+    run(ours)  # our kernels are compiled once per installation
+    seconds, leiden = run(ours), run(script(LEIDEN))
+    print(f"\ncold, n = {n_rows}: {seconds:.1f} / {leiden:.1f} s = {seconds / leiden:.2f} of Leiden (limit 0.6)")
+    empty = run(ours, NUMBA_CACHE_DIR=str(folder / "numba"))
+    print(f"first run of an installation: {empty:.1f} s; compiling {empty - seconds:.1f} s (limit 5)", flush=True)
+    try:
+        print(f"EVoC, its whole clustering in a fresh process: {run(script(EVOC)):.1f} s", flush=True)
+    except subprocess.CalledProcessError:
+        print("EVoC is not installed here", flush=True)
+
+
+def growth(folder: Path, small: int = 50_000, times: int = 8) -> None:
+    """Everything after the graph."""
+    warm_up(folder)
+    after = {}
+    for n in (small, small * times):
+        _, result, stages = timed_fit(stored(mixture(n), folder, f"growth-{n}"), folder)
+        after[n] = sum(took for name, took in stages.items() if name not in BEFORE)
+        candidates = result.details["n_candidates"]
+        print(f"\nn = {n}: {after[n]:.1f} s after the graph ({by_stage(stages)}); candidates {candidates}", flush=True)
+    print(f"growth: {after[small * times] / after[small]:.1f} times for {times} times the rows (limit 12)", flush=True)
+
+
+def scaling(n_rows: int, folder: Path) -> None:
+    """One worker of one thread against two."""
+    path, seconds = stored(mixture(n_rows), folder, "scaling"), {}
+    for count in (1, 2, 1, 2):
+        with workers(count, 1):
+            timed_fit(stored(mixture(25_000), folder, "warm"), folder)
+            took = timed_fit(path, folder)[2]["cells"]
+        seconds[count] = min(took, seconds.get(count, np.inf))
+    print(
+        f"\ncolumns and cells, n = {n_rows}: one worker {seconds[1]:.1f} s, two {seconds[2]:.1f} s: "
+        f"{seconds[1] / seconds[2]:.2f} times as fast (limit 1.8)",
+        flush=True,
+    )
+
+
+def decisions(sets: dict[str, np.ndarray], folder: Path) -> None:
+    """Single precision against double, at sizes where nobody would factorise."""
+    print("\n| data | n | choice | labels that differ | criterion differs by |\n|---|---|---|---|---|")
+    for name, X in sets.items():
+        path = stored(X, folder, name)
+        loose, tight = (
+            fit(path, Settings(grid_tol=tol), out=folder / f"{tol}.zarr", overwrite=True) for tol in (None, 1e-9)
+        )
+        chosen = [(f"k {c.n_neighbors}, lam {c.lam:.4f}, K {c.n_clusters}") for c in (loose.choice, tight.choice)]
+        labels = dask.compute(loose.labels, tight.labels)
+        surfaces = loose.criterion, tight.criterion
+        differ = np.nanmax(np.abs(surfaces[0] - surfaces[1])) / np.nanmax(np.abs(surfaces[1]))
+        print(
+            f"| {name} | {len(X)} | {chosen[0] if chosen[0] == chosen[1] else ' against '.join(chosen)} "
+            f"| {(labels[0] != labels[1]).sum()} | {differ:.1e} |",
+            flush=True,
+        )
+
+
+def profile(n_rows: int, folder: Path) -> None:
+    """Where the seconds go."""
+    warm_up(folder)
+    seconds, _, stages = timed_fit(stored(mixture(n_rows), folder, "profile"), folder)
+    print(f"\nn = {n_rows}, {seconds:.1f} s\n\n| stage | seconds | share |\n|---|---|---|")
+    stages["opening, planning, closing"] = seconds - sum(stages.values())
+    for name, took in stages.items():
+        print(f"| {name} | {took:.2f} | {took / seconds:.0%} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="folder with data sets (.npz with X)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rows", type=int, default=100_000, help="of generated data")
+    options = parser.parse_args()
+    sets = {"mixture": mixture(options.rows), "moons": moons(options.rows)}
+    if options.folder and (options.folder / "mnist_pca50.npz").exists():
+        sets["mnist_pca50"] = np.load(options.folder / "mnist_pca50.npz")["X"].astype(float)
+    warnings.simplefilter("ignore", UserWarning)  # pynndescent's, about threads and duplicates
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in options.parts:
+            {
+                "warm": lambda: warm(sets, folder),
+                "million": lambda: million(10 * options.rows, folder),
+                "cold": lambda: cold(options.rows, folder),
+                "growth": lambda: growth(folder, options.rows // 2),
+                "workers": lambda: scaling(options.rows, folder),
+                "decisions": lambda: decisions(sets, folder),
+                "profile": lambda: profile(options.rows, folder),
+            }[part]()
+
+
+if __name__ == "__main__":
+    main()
