@@ -8,10 +8,11 @@ model.labels_, model.memberships_, model.n_clusters_
 from importlib.metadata import version
 
 from cns_dask.estimator import CNS
+from cns_dask.forecast import Forecast, plan
 from cns_dask.graphs import neighbor_graph
 from cns_dask.result import Result, open_result
 from cns_dask.settings import Settings
 from cns_dask.transition import transition_matrix
 
 __version__ = version("cns_dask")
-__all__ = ["CNS", "Result", "Settings", "neighbor_graph", "open_result", "transition_matrix"]
+__all__ = ["CNS", "Forecast", "Result", "Settings", "neighbor_graph", "open_result", "plan", "transition_matrix"]

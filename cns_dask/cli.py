@@ -1,4 +1,4 @@
-"""The face for the command line: `cns-dask fit`, `neighbors`, `predict`, `show`, `report` and `demo`.
+"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report` and `demo`.
 
 Exit codes: 0 done, 2 wrong usage or input, 1 failure.
 """
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cns_dask.errors import CNSError, UsageError
+from cns_dask.errors import CNSError, InvalidSettingError, UsageError
 from cns_dask.neighbors import RULE, describe_quality
 from cns_dask.settings import Settings
 
@@ -122,6 +122,51 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
         f"{choice.n_clusters} clusters in {result.n_rows} rows (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
         f"result: {out}   look at it: cns-dask show {out}"
     )
+
+
+@app.command()
+def plan(  # noqa: PLR0913, PLR0917 - one option per size
+    data: Annotated[
+        str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Rows to ask about instead of those of DATA.")] = None,
+    columns: Annotated[int | None, typer.Option(min=1, help="Columns, without DATA.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
+    memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
+    metric: Metric = _DEFAULT.metric,
+    method: Method = _DEFAULT.method,
+    max_clusters: Annotated[int, typer.Option(help="Most clusters to try.")] = _DEFAULT.max_clusters,
+    max_candidates: Annotated[int, typer.Option(help="Most candidate representatives.")] = _DEFAULT.max_candidates,
+) -> None:
+    """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
+
+    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones.
+    """
+    settings = Settings(metric=metric, method=method, max_clusters=max_clusters, max_candidates=max_candidates)
+    memory_bytes = None if memory is None else _bytes(memory)
+    from cns_dask import forecast
+
+    typer.echo(
+        forecast.plan(
+            data,
+            n_rows=rows,
+            n_features=columns,
+            workers=workers,
+            threads=threads,
+            memory_bytes=memory_bytes,
+            settings=settings,
+        )
+    )
+
+
+def _bytes(text: str) -> int:
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text))
+    except ValueError as error:
+        raise InvalidSettingError(f"memory must be a size as 8GiB. Got {text}.") from error
 
 
 @app.command()

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cns_dask.passes import add_tiles, aligned_zeros, smooth, smooth_tiles
-from cns_dask.plan import DEFERRED_PASSES, SPECTRUM_STEPS, TILE_ROWS, column_type, krylov_vectors
+from cns_dask.plan import DEFERRED_PASSES, LANES, SPECTRUM_STEPS, TILE_ROWS, column_type, krylov_vectors
 from cns_dask.types import ColumnBlock, FloatArray, IntArray, Walk
 
 MAX_CYCLES = 20  # of all nodes
@@ -145,13 +145,12 @@ def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[
 
 
 def column_block(
-    walk: Walk, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float, width: int | None = None
+    walk: Walk, rows: IntArray, lams: FloatArray, nodes: NDArray[np.complex128], tol: float, width: int = LANES[0]
 ) -> ColumnBlock:
     """Solve (I - (1-lam) W) x = e_j for the points j in `rows` and every lam, to a residual of `tol`.
 
     Values are in single precision where `tol` allows it. Columns that the polynomial does not solve are handed to a
-    Krylov method. The block is computed `width` columns wide (as many as there are rows if None), which saves compiling
-    for every number of rows.
+    Krylov method. The block is computed `width` columns wide, whatever the number of rows: that is compiled once.
 
     Examples
     --------
@@ -163,7 +162,7 @@ def column_block(
             [0.5]]])
     """
     lams = np.asarray(lams, dtype=np.float64)
-    solution, residuals, n_passes = _newton(walk, rows, lams, nodes, tol, width or len(rows))
+    solution, residuals, n_passes = _newton(walk, rows, lams, nodes, tol, width)
     values = solution[:, :, : len(rows)]
     for at, column in np.argwhere(~(residuals <= tol)):
         values[at, :, column], residuals[at, column] = _krylov(

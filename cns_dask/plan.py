@@ -196,7 +196,7 @@ def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int, to
             "order": 40 * n_rows * grid.ks[0],  # both directions of the graph, and their sum
             "walks": n_rows * (12 * k_max + 8 * FLOAT + number * (SPECTRUM_STEPS + 4)),
             "columns": width * per_column + FLOAT * n_rows * (krylov_vectors(n_rows) + 4),
-            "cells": 3 * number * count * column_rows + (SUMMED_AT_ONCE + 2) * gram,
+            "reduction": 3 * number * count * column_rows + (SUMMED_AT_ONCE + 2) * gram,
         },
         bytes_per_process=PROCESS_BYTES + 4 * n_rows * k_max,
         disk_bytes=graph.disk_bytes + walks + n_rows * (number * n_ks * n_lams * count + 2 * FLOAT * grid.max_clusters),

@@ -13,8 +13,8 @@ PACKAGE = Path(cns_dask.__file__).parent
 #: A module imports only from modules to its left.
 ORDER = (
     "errors types settings plan kernels passes runtime store data preprocess exchange audit neighbors cells partitions "
-    "descent transition columns selection criterion memberships result given approximate graphs grid pipeline predict "
-    "report demo estimator cli"
+    "descent transition columns selection criterion memberships result given approximate graphs grid pipeline forecast "
+    "predict report demo estimator cli"
 ).split()
 #: Foreign package -> the one module that may import it.
 DOORS = {"zarr": "store", "distributed": "runtime", "dask_ml": "preprocess", "pynndescent": "descent"}
