@@ -24,7 +24,7 @@ import numpy as np
 
 from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells, workspace
 from cns_dask.neighbors import as_arrays, with_roots
-from cns_dask.plan import CACHED_QUERIES, POINTS_AT_ONCE, QUERIES_AT_ONCE
+from cns_dask.plan import QUERIES_AT_ONCE
 from cns_dask.types import Cells, FloatArray, IntArray, NeighborGraph
 
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
@@ -180,9 +180,7 @@ def _visit(
     gap = gaps(queries, center, others[near])
     if (gap < limits).any():
         edges, shrink = chunk.edges[near], shrinkage(queries)
-        largest = min(POINTS_AT_ONCE, int(np.diff(edges).max()))
-        product = workspace("bounds", (CACHED_QUERIES * largest,), queries.dtype)
-        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, product, *found)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *found)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:

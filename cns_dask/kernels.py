@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
-from cns_dask.plan import CACHED_QUERIES, POINTS_AT_ONCE, QUERIES_AT_ONCE
+from cns_dask.plan import POINTS_AT_ONCE, QUERIES_AT_ONCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,8 +195,8 @@ def nearest_block(  # noqa: PLR0913, PLR0917 - arrays that a compiled function t
         limit = min(distances[i, last], guess[at])
         merge_row(queries[i], query_rows[i], points, rows, bounds[at], limit, distances[i], indices[i])
         if limit < np.inf and indices[i, last] < 0:
-            distances[i] = np.inf
-            indices[i] = -1
+            for slot in range(last + 1):
+                distances[i, slot], indices[i, slot] = np.inf, -1
             merge_row(queries[i], query_rows[i], points, rows, bounds[at], distances[i, last], distances[i], indices[i])
 
 
@@ -237,6 +237,22 @@ def merge_lists(
 
 
 @compiled
+def bound_row(query: NDArray[Any], squared: float, sides: NDArray[Any], norms: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write the lower bounds of one query: norms + squared + query @ sides (d, r), four features at a time."""
+    n_features, n_points = sides.shape[0], len(out)
+    in_fours = n_features - n_features % 4
+    for p in range(n_points):
+        out[p] = norms[p] + squared
+    for f in range(0, in_fours, 4):
+        a, b, c, d = query[f], query[f + 1], query[f + 2], query[f + 3]
+        for p in range(n_points):
+            out[p] += (a * sides[f, p] + b * sides[f + 1, p]) + (c * sides[f + 2, p] + d * sides[f + 3, p])
+    for f in range(in_fours, n_features):
+        for p in range(n_points):
+            out[p] += query[f] * sides[f, p]
+
+
+@compiled
 def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function takes one by one
     queries: NDArray[Any],
     query_rows: NDArray[Any],
@@ -247,7 +263,6 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
     gaps: NDArray[Any],
     reach: float,
     shrink: float,
-    product: NDArray[Any],
     distances: NDArray[Any],
     indices: NDArray[Any],
 ) -> None:
@@ -268,36 +283,36 @@ def visit_cells(  # noqa: PLR0913, PLR0917 - arrays that a compiled function tak
         A cell is in reach of a query while its gap (c, m) is below `reach` times the last distance on the list.
     shrink
         As in `lower_bounds`.
-    product
-        Room for the lower bounds of CACHED_QUERIES queries and the largest cell, up to POINTS_AT_ONCE.
     """
     n_queries, n_features = queries.shape
     last = distances.shape[1] - 1
-    largest = min(POINTS_AT_ONCE, (edges[:, 1] - edges[:, 0]).max())
-    extended = np.empty((n_queries, n_features + 2), queries.dtype)
-    extend_block(queries, center, 1, shrink, extended[:, n_features], extended[:, n_features + 1], extended)
-    left, right = np.empty_like(extended), np.empty((largest, n_features + 2), queries.dtype)
-    some, limits = np.empty(n_queries, np.int64), reach * np.sqrt(distances[:, last])
+    sides = np.empty((n_features, POINTS_AT_ONCE), queries.dtype)  # one feature of all points after the other
+    norms, row = np.empty(POINTS_AT_ONCE, queries.dtype), np.empty(POINTS_AT_ONCE, queries.dtype)
+    own, some = np.empty(n_features, queries.dtype), np.empty(n_queries, np.int64)
     for cell in range(edges.shape[0]):
         count = 0
         for i in range(n_queries):
-            if gaps[cell, i] < limits[i]:
-                some[count], left[count] = i, extended[i]
+            if gaps[cell, i] < reach * np.sqrt(distances[i, last]):
+                some[count] = i
                 count += 1
         for first in range(edges[cell, 0], edges[cell, 1] if count else 0, POINTS_AT_ONCE):
             tile = slice(first, min(first + POINTS_AT_ONCE, edges[cell, 1]))
-            size = tile.stop - tile.start
-            side = right[:size]
-            extend_block(points[tile], center, -2, shrink, side[:, n_features + 1], side[:, n_features], side)
-            for low in range(0, count, CACHED_QUERIES):
-                high = min(low + CACHED_QUERIES, count)
-                bounds = product[: (high - low) * size].reshape(high - low, size)
-                np.dot(left[low:high], side.T, bounds)
-                for at in range(low, high):
-                    i = some[at]
-                    row, limit = bounds[at - low], distances[i, last]
-                    merge_row(queries[i], query_rows[i], points[tile], rows[tile], row, limit, distances[i], indices[i])
-                    limits[i] = reach * np.sqrt(distances[i, last])
+            for p in range(tile.stop - first):
+                norms[p] = 0
+                for f in range(n_features):
+                    shifted = points[first + p, f] - center[f]
+                    norms[p] += shrink * (shifted * shifted)
+                    sides[f, p] = shifted
+            for at in range(count):
+                i = some[at]
+                squared = norms[0] * 0
+                for f in range(n_features):
+                    shifted = queries[i, f] - center[f]
+                    squared += shrink * (shifted * shifted)
+                    own[f] = -2 * shifted
+                bound_row(own, squared, sides, norms, row[: tile.stop - first])
+                limit = distances[i, last]
+                merge_row(queries[i], query_rows[i], points[tile], rows[tile], row, limit, distances[i], indices[i])
 
 
 @compiled

@@ -21,7 +21,6 @@ BLOCK_BYTES = 2 * 2**30  # of all arrays that a block of columns needs while it 
 LANES = 16, 8, 4  # columns of a block: a line of the cache in single precision, or less where memory ends
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
 PAIRS_BYTES = 2 * FLOAT * QUERIES_AT_ONCE * POINTS_AT_ONCE  # and once more to rank them
-CACHED_QUERIES = 256  # of them with one cell: their bounds stay in a core's cache
 CELL_CHUNK_BYTES = 8 * 2**20  # of one chunk of points in cells: every search reads all chunks in its reach
 CELL_ROWS = 1024  # of an average cell of the approximate search: half as many are slower, twice as many no faster
 MAX_CELLS = 8192  # above, cells grow: every row is compared with every centre

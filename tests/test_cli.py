@@ -49,15 +49,15 @@ def test_fit_and_show(folder):
 def test_every_setting_has_an_option(folder):
     options = (
         "--metric cosine --n-neighbors 7,9 --lam 0.1,0.2 --n-clusters 3 --k-multipliers 1,2 --lam-multipliers 1,2.5 "
-        "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --random-state 3 "
-        "--method cells --recall 0.95"
+        "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --grid-tol 1e-5 "
+        "--random-state 3 --method cells --recall 0.95"
     )
     done = cns("fit", "x.npy", "--out", "all.zarr", *options.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert open_result(folder / "all.zarr").settings == Settings(
         metric="cosine", n_neighbors=(7, 9), lam=(0.1, 0.2), n_clusters=3, k_multipliers=(1, 2),
         lam_multipliers=(1, 2.5), max_clusters=12, max_candidates=40, scale=False, max_components=4, tol=1e-8,
-        random_state=3, method="cells", recall=0.95,
+        grid_tol=1e-5, random_state=3, method="cells", recall=0.95,
     )  # fmt: skip
     help_text = cns("fit", "--help", cwd=folder).stdout
     for name in Settings().as_dict():
@@ -219,9 +219,21 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
 
 def test_every_command_has_help():
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "fit", "neighbors", "predict", "show", "report", "demo",
+        "fit", "plan", "neighbors", "predict", "show", "report", "demo",
     }  # fmt: skip
     assert all(command.callback.__doc__ for command in app.registered_commands)
+
+
+def test_plan_of_data_and_of_a_size(folder):
+    told = cns("plan", "x.npy", "--workers", 2, "--memory", "4GiB", cwd=folder)
+    assert told.returncode == 0, told.stderr
+    assert "600 rows x 5 columns, 2 worker(s)" in told.stdout
+    assert "4.00 GiB given: enough" in told.stdout
+    wrong = {"x.npy --memory much": "memory must be a size as 8GiB", "--rows 7": "n_rows and n_features"}
+    for arguments, message in wrong.items():
+        failed = cns("plan", *arguments.split(), cwd=folder)
+        assert failed.returncode == 2
+        assert message in failed.stderr.replace("\n", " ")
 
 
 def test_neighbors_then_fit_with_them(folder):

@@ -97,11 +97,23 @@ def test_neighbors_benchmark(tmp_path):
     assert "new rows" in printed
 
 
+@pytest.mark.slow
+def test_fit_benchmark(tmp_path):
+    parts = "warm", "growth", "workers", "decisions", "profile"
+    printed = run("benchmarks/fit.py", "--rows", 24_000, "--parts", *parts, cwd=tmp_path)
+    rows = {line.split("|")[1].strip(): line for line in printed.splitlines() if line.startswith("| m")}
+    assert set(rows) >= {"mixture", "moons", "memberships"}
+    assert "| k 36, lam" in next(line for line in printed.splitlines() if line.startswith("| mixture | 24000 | k"))
+    for said in ("times for 8 times the rows", "times as fast", "| cells |"):
+        assert said in printed
+
+
 def test_every_example_is_here():
     tested = {
         "quickstart/quickstart.py",
         "reproduce_paper/reproduce.py",
         "benchmarks/solver.py",
         "benchmarks/neighbors.py",
+        "benchmarks/fit.py",
     }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested

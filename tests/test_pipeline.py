@@ -225,3 +225,27 @@ def test_a_fit_raises_no_warnings(blobs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(blobs, Settings(metric="cosine"))
+
+
+def test_many_candidates_and_many_clusters_equal_the_dense_version():
+    """The cap and K_max well above their defaults."""
+    X = np.random.default_rng(5).standard_normal((5000, 2))
+    result = fit(X, Settings(n_neighbors=3, lam=0.2, max_candidates=2000, max_clusters=300))
+    points = oracle.prepare(X, "euclidean")
+    D = oracle.distances(points)
+    N = oracle.neighbors(D, 3)
+    found = oracle.candidates(N, D, 2000)
+    assert result.details["n_candidates"] == {"3": len(found)}
+    assert len(found) > 700
+    x = 0.2 * np.linalg.solve(np.eye(5000) - 0.8 * oracle.transition(N), np.eye(5000)[:, found])
+    chosen = result.picks[0, 0]
+    assert (chosen >= 0).all()
+    assert len(set(chosen)) == 300
+    sums, products = x.sum(0), x.T @ x
+    position = {row: at for at, row in enumerate(found)}
+    picks = [position[row] for row in chosen]
+    assert sums[picks[0]] == pytest.approx(sums.max())
+    for count in range(1, 300):
+        worst = (products[:, picks[:count]] / sums[:, None] ** 2).max(axis=1)
+        worst[picks[:count]] = np.inf
+        assert worst[picks[count]] <= worst.min() + 1e-9

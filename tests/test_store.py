@@ -6,12 +6,15 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cns_dask.errors import DataNotFoundError, NotAResultError, OutputError
 from cns_dask.store import (
     LAYOUT,
     PREDICTION,
     RESULT,
+    ResultStore,
     StoredArray,
     TemporaryStore,
     check_output,
@@ -176,3 +179,33 @@ def test_every_array_names_its_dimensions_and_meaning():
     for spec in LAYOUT.values():
         assert spec.dims
         assert spec.meaning
+
+
+@given(data=st.data())
+def test_any_region_of_plain_chunks_is_mapped_as_zarr_reads_it(tmp_path_factory, data):
+    store = ResultStore(tmp_path_factory.mktemp("mapped") / "r.zarr")
+    zarr.create_group(str(store.path))
+    shape, chunks = (3, 10, 23), (3, 4, 7)
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    array = store.scratch("x", shape, chunks, "float32")
+    array[:] = values
+
+    def part(size):
+        start = data.draw(st.integers(-size, size - 1))
+        return data.draw(st.sampled_from([start, slice(None), slice(start, None), slice(abs(start) // 2, abs(start))]))
+
+    selection = tuple(part(size) for size in shape[: data.draw(st.integers(1, 3))])
+    np.testing.assert_array_equal(array[selection], values[selection])
+    np.testing.assert_array_equal(array[::2], values[::2])  # not plain: read by zarr
+
+
+def test_one_array_of_the_scratch_goes_and_the_others_stay(tmp_path):
+    store = ResultStore(tmp_path / "r.zarr")
+    zarr.create_group(str(store.path))
+    for name in ("a", "b"):
+        store.scratch(name, (4,), (4,), "uint32")[:] = 1
+    store.drop_scratch("a")
+    assert "scratch/a" not in store
+    assert "scratch/b" in store
+    store.drop_scratch()
+    assert "scratch" not in store

@@ -1,5 +1,7 @@
 """Fits on real worker processes."""
 
+import pickle
+
 import dask
 import dask.array as da
 import numpy as np
@@ -87,3 +89,65 @@ def test_workers_are_checked_before_anything_runs(client, tmp_path):
         check_memory(lambda threads: 10**15)
     with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
         check_path_is_shared(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.slow
+def test_workers_stay_within_their_planned_memory(tmp_path):
+    """The plan says what a worker needs; here it is seen, in real processes that fit many rows."""
+    import os
+    import threading
+
+    import psutil
+    from distributed import Client, LocalCluster
+
+    from cns_dask.plan import make_plan, plan_graph
+
+    n_rows, settings = 150_000, Settings()
+    rng = np.random.default_rng(0)
+    centers = 2 * rng.standard_normal((25, 8))
+    X = da.from_array(centers[rng.integers(25, size=n_rows)] + rng.standard_normal((n_rows, 8)), chunks=(20_000, 8))
+    grid = settings.grid(n_rows)
+    graph = plan_graph(n_rows, 8, grid.ks[-1], exact=False)
+    planned = make_plan(n_rows, graph, grid, settings.max_candidates, settings.tol_of_grid(n_rows)).worker_bytes(1)
+    X.to_zarr(str(tmp_path / "x.zarr"))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        processes = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        seen, done = [], threading.Event()
+
+        def watch():
+            while not done.wait(0.02):
+                seen.append([process.memory_info().rss for process in processes])
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            fit(tmp_path / "x.zarr", settings, out=tmp_path / "r.zarr")
+        finally:
+            done.set()
+            watcher.join()
+    assert np.max(seen) <= planned
+    assert np.max(seen) > planned / 4  # nor is the plan a guess far above
+
+
+def test_a_worker_holds_the_graph_of_a_k_as_a_file_that_it_maps(client, blobs, monkeypatch):
+    """Not inside tasks: what is sent is smaller than the graph by far."""
+    from cns_dask import grid
+
+    sent = []
+    delayed = grid.dask.delayed
+
+    def weighed(function):
+        def call(*arguments):
+            sent.append(len(pickle.dumps(arguments, protocol=5)))
+            return delayed(function)(*arguments)
+
+        return call if function is grid.solve_and_write else delayed(function)
+
+    monkeypatch.setattr(grid.dask, "delayed", weighed)
+    X = np.random.default_rng(3).standard_normal((4000, 3))
+    fit(X, Settings(n_neighbors=20, lam=0.1, max_candidates=32, max_clusters=5))
+    assert sent
+    assert max(sent) < 4 * 4000 * 20 / 10
