@@ -39,7 +39,7 @@ def test_columns_equal_a_direct_solve(n_rows, n_features, k):
 @pytest.mark.parametrize(("tol", "dtype"), [(1e-4, np.float32), (1e-7, np.float64)])
 def test_error_bound_lam_x_is_at_most_the_residual(tol, dtype):
     """The residual is known from the passes alone, with what was rounded and dropped on the way."""
-    neighbors = graph(3000, k=8)
+    neighbors = graph(800, k=8)
     rows = np.arange(5)
     block = solve(neighbors, rows, LAMS, tol)
     assert block.values.dtype == dtype

@@ -27,7 +27,7 @@ def test_a_scheduler_is_the_limit_for_many_small_tasks():
 
 @pytest.fixture(scope="module")
 def forecast():
-    sizes = {"n_rows": 300_000, "n_features": 3, "workers": 2, "threads": 2, "memory_bytes": 2**30}
+    sizes = {"n_rows": 300_000, "n_features": 3, "workers": 2, "threads": 2, "memory_bytes": 2**32}
     return plan(**sizes, settings=Settings(max_candidates=50))
 
 
@@ -44,7 +44,7 @@ def test_a_plan_tells_tasks_memory_disk_time_and_what_more_workers_do(forecast):
     assert 2**28 < forecast.worker_bytes < 2**33
     text = str(forecast)
     assert "300,000 rows x 3 columns, 2 worker(s) of 2 thread(s): about" in text
-    assert "1.00 GiB given: enough" in text
+    assert "4.00 GiB given: enough" in text
     assert "| cells |" in text
     assert "| 1000 |" in text
 
