@@ -269,7 +269,7 @@ def _measure(sample: np.ndarray[Any, Any], settings: Settings) -> tuple[dict[str
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of too few rows for a good graph: only their time counts
-        fit(sample[: len(sample) // 4], settings)  # compiled
+        fit(sample[: max(len(sample) // 4, 100)], settings)  # compiled
         with dask.config.set(scheduler="synchronous"), Callback(pretask=begin, posttask=end):
             result = fit(sample, settings, progress=Stages())
     return seconds, list(result.details["n_candidates"].values())
