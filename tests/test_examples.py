@@ -103,7 +103,9 @@ def test_fit_benchmark(tmp_path):
     printed = run("benchmarks/fit.py", "--rows", 24_000, "--parts", *parts, cwd=tmp_path)
     rows = {line.split("|")[1].strip(): line for line in printed.splitlines() if line.startswith("| m")}
     assert set(rows) >= {"mixture", "moons", "memberships"}
-    assert "| k 36, lam" in next(line for line in printed.splitlines() if line.startswith("| mixture | 24000 | k"))
+    decided = next(line for line in printed.splitlines() if line.startswith("| mixture | 24000 | k"))
+    assert "against" not in decided  # the same cell in both precisions,
+    assert "| 0 |" in decided  # and the same labels
     for said in ("times for 8 times the rows", "times as fast", "| cells |"):
         assert said in printed
 
