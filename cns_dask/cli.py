@@ -39,6 +39,9 @@ def _list_of(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
 _DEFAULT = Settings()
 _INTEGERS, _NUMBERS = _list_of(int), _list_of(float)
 
+Data = Annotated[str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)]
+MaxClusters = Annotated[int, typer.Option(help="Most clusters to try.")]
+MaxCandidates = Annotated[int, typer.Option(help="Most candidate representatives.")]
 Out = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option(help="Replace an existing result, once the new one is complete.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
@@ -52,9 +55,7 @@ Workers = Annotated[int, typer.Option(min=0, help="Worker processes to start her
 @app.command()
 def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     out: Out,
-    data: Annotated[
-        str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)
-    ] = None,
+    data: Data = None,
     graph: Annotated[
         str | None,
         typer.Option(
@@ -77,8 +78,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     lam_multipliers: Annotated[
         Any, typer.Option(parser=_NUMBERS, metavar="M,...", help="Tried lams: these / sqrt(n). [1,2,3,4,5]")
     ] = None,
-    max_clusters: Annotated[int, typer.Option(help="Most clusters to try.")] = _DEFAULT.max_clusters,
-    max_candidates: Annotated[int, typer.Option(help="Most candidate representatives.")] = _DEFAULT.max_candidates,
+    max_clusters: MaxClusters = _DEFAULT.max_clusters,
+    max_candidates: MaxCandidates = _DEFAULT.max_candidates,
     scale: Annotated[bool, typer.Option(help="Scale columns to unit variance.")] = _DEFAULT.scale,
     max_components: Annotated[
         int, typer.Option(help="Project more columns than this on so many components; 0: never.")
@@ -126,9 +127,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
 
 @app.command()
 def plan(  # noqa: PLR0913, PLR0917 - one option per size
-    data: Annotated[
-        str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)
-    ] = None,
+    data: Data = None,
     rows: Annotated[int | None, typer.Option(min=2, help="Rows to ask about instead of those of DATA.")] = None,
     columns: Annotated[int | None, typer.Option(min=1, help="Columns, without DATA.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
@@ -136,8 +135,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one option per size
     memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
     metric: Metric = _DEFAULT.metric,
     method: Method = _DEFAULT.method,
-    max_clusters: Annotated[int, typer.Option(help="Most clusters to try.")] = _DEFAULT.max_clusters,
-    max_candidates: Annotated[int, typer.Option(help="Most candidate representatives.")] = _DEFAULT.max_candidates,
+    max_clusters: MaxClusters = _DEFAULT.max_clusters,
+    max_candidates: MaxCandidates = _DEFAULT.max_candidates,
 ) -> None:
     """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
 
