@@ -58,8 +58,10 @@ def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:
     return float((1 - lam) * (n_neighbors**-0.5 - n_rows**-0.5) ** 2)
 
 
-def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Choice:
+def choose(surface: FloatArray, grid: Grid, n_rows: int, n_clusters: int | None = None) -> Choice:
     """The cell with the largest criterion; ties go to the smallest lam, then k, then K.
+
+    Ties are ties of C, a mean of solved memberships: the small R of large k would turn their last digits into a choice.
 
     Parameters
     ----------
@@ -67,6 +69,8 @@ def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Ch
         Criterion (k, lam, K).
     grid
         The ks and lams of its axes; its third axis is K = 1, 2, ...
+    n_rows
+        Number of rows of the fit.
     n_clusters
         Look only at this K.
     """
@@ -77,7 +81,9 @@ def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Ch
         raise ValueError(f"A cell with {n_clusters} clusters must be available. Got none.")
     by_lam = allowed.transpose(1, 0, 2)
     value = float(np.nanmax(by_lam))
-    tied: NDArray[np.bool_] = by_lam >= value - TIE
+    known_to = TIE / np.array([[[penalty(n_rows, k, lam)] for k in grid.ks] for lam in grid.lams])  # (lam, k, 1)
+    least = np.nanmax(by_lam - known_to)
+    tied: NDArray[np.bool_] = by_lam + known_to >= least
     at_lam, at_k, at_K = np.unravel_index(int(np.argmax(tied)), by_lam.shape)
     others = by_lam.copy()
     others[at_lam, at_k, at_K] = np.nan
@@ -85,7 +91,7 @@ def choose(surface: FloatArray, grid: Grid, n_clusters: int | None = None) -> Ch
     return Choice(grid.ks[at_k], grid.lams[at_lam], int(at_K) + 1, value, margin)
 
 
-def best_by_n_clusters(surface: FloatArray, grid: Grid) -> list[Choice]:
+def best_by_n_clusters(surface: FloatArray, grid: Grid, n_rows: int) -> list[Choice]:
     """The best cell of every available K, best first."""
     available = np.flatnonzero(~np.isnan(surface).all(axis=(0, 1))) + 1
-    return sorted((choose(surface, grid, int(K)) for K in available), key=lambda cell: -cell.value)
+    return sorted((choose(surface, grid, n_rows, int(K)) for K in available), key=lambda cell: -cell.value)

@@ -114,7 +114,7 @@ def _fit(
     candidates = columns.starts(settings.max_candidates, tol, settings.random_state)
     _check_candidates(candidates, settings)
     surface, picks = columns.cells(tol)
-    choice = criterion.choose(surface, grid, settings.n_clusters)
+    choice = criterion.choose(surface, grid, n_rows, settings.n_clusters)
     picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
     picked = picked[picked >= 0]
     columns.keep_columns(picked, choice.n_neighbors, choice.lam, settings.tol)

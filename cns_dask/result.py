@@ -158,7 +158,7 @@ class Result:
 
     def best_by_n_clusters(self) -> list[Choice]:
         """The best cell of every number of clusters, best first."""
-        return best_by_n_clusters(self.criterion, self.grid)
+        return best_by_n_clusters(self.criterion, self.grid, self.n_rows)
 
 
 def stored_graph(store: ResultStore) -> NeighborGraph:

@@ -82,17 +82,17 @@ def fit(X, ks, lams, K_max=30, cap=300):
     """Fit prepared rows."""
     n, D = len(X), distances(X)
     N = neighbors(D, max(ks))
-    C, picks, P = np.full((len(ks), len(lams), K_max), np.nan), {}, {}
+    C, R, picks, P = np.full((len(ks), len(lams), K_max), np.nan), np.empty((len(ks), len(lams), 1)), {}, {}
     found = {k: candidates(N[:, :k], D, cap) for k in ks}
     for a, k in enumerate(ks):
         for b, lam in enumerate(lams):
             x = columns(transition(N[:, :k]), lam, found[k])
             chosen = greedy(x, K_max)
             picks[k, lam], P[k, lam] = found[k][chosen], lam * x[:, chosen]
-            R = (1 - lam) * (k**-0.5 - n**-0.5) ** 2
+            R[a, b] = (1 - lam) * (k**-0.5 - n**-0.5) ** 2
             for K in range(1, len(chosen) + 1):
                 F = memberships(P[k, lam][:, :K])
-                C[a, b, K - 1] = (F.max(1).mean() - (n - K + K * K) / (n * K)) / R if K > 1 else 0
-    by_lam = np.transpose(C, (1, 0, 2))
-    b, a, K = np.unravel_index(np.argmax(by_lam >= np.nanmax(C) - TIE), by_lam.shape)
+                C[a, b, K - 1] = (F.max(1).mean() - (n - K + K * K) / (n * K)) / R[a, b, 0] if K > 1 else 0
+    tied = np.transpose(np.nanmax(C - TIE / R) <= C + TIE / R, (1, 0, 2))
+    b, a, K = np.unravel_index(np.argmax(tied), tied.shape)
     return Fit(N, found, picks, C, (ks[a], lams[b], int(K) + 1), memberships(P[ks[a], lams[b]][:, : K + 1]))
