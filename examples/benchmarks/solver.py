@@ -100,7 +100,7 @@ def main() -> None:
             for at, lam in enumerate(grid.lams):
                 memberships[name, k, lam] = columns[at][:, all_picks[name][at]]
         same_picks += sum(map(np.array_equal, *all_picks.values()))
-    choices = {name: choose(np.array(surface), grid) for name, surface in surfaces.items()}
+    choices = {name: choose(np.array(surface), grid, len(X)) for name, surface in surfaces.items()}
     labels = {
         name: clustering_block(memberships[name, won.n_neighbors, won.lam][:, : won.n_clusters]).labels
         for name, won in choices.items()
