@@ -8,8 +8,10 @@ Like `pipeline`, whose part it is, this starts work and writes; the mathematics 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import dask
@@ -22,17 +24,18 @@ from cns_dask.errors import NotEnoughMemoryError
 from cns_dask.exchange import list_entry, point_entry
 from cns_dask.neighbors import with_self_first
 from cns_dask.plan import OVERLAP, PARTITION_ROWS, SAMPLED_PER_CELL, SUMMED_AT_ONCE, GraphPlan, descent_worker_bytes
-from cns_dask.runtime import Progress, check_memory, on_every_worker, run
-from cns_dask.store import ResultStore
+from cns_dask.runtime import check_memory, on_every_worker
 from cns_dask.types import ArrayLike, Cells, FloatArray, IntArray, Recall
+from cns_dask.work import Piece, Stage, Work
 
 AUDITED_ROWS = 1000
 CALIBRATED_ROWS = 500
 SPARED = 0.7  # of the misses that the target allows: the reach is set for so few, and the rest is for chance
 
+CELLS = tuple(f"cells/{name}" for name in ("centers", "starts", "points", "rows", "offset"))
+GRAPH = ("graph/indices", "graph/distances")
 MOST_DESCENTS = 4  # rounds with other borders
 
-Advance = Callable[[], None]
 Graph = tuple[ArrayLike, ArrayLike]  # stored indices and distances
 Lists = tuple[FloatArray, IntArray]  # distances and indices of some rows
 
@@ -40,23 +43,24 @@ Lists = tuple[FloatArray, IntArray]  # distances and indices of some rows
 class ApproximateWork:
     """The stages of one approximate search: each builds tasks, runs them, and stores what they found."""
 
-    def __init__(self, store: ResultStore, n_neighbors: int, plan: GraphPlan, seed: int, progress: Progress) -> None:
-        self._store, self._plan, self._seed, self._progress = store, plan, seed, progress
-        self._points, self._k = store.array("points"), n_neighbors
+    def __init__(self, work: Work, n_neighbors: int, plan: GraphPlan, seed: int) -> None:
+        self._work, self._store, self._plan, self._seed = work, work.store, plan, seed
+        self._points, self._k = work.store.array("points"), n_neighbors
         self.n_rows = self._points.shape[0]
 
     def build(self, method: str, recall: float, smallest_k: int) -> Recall:
         """Find nearly all neighbours: improve the graph until the audit shows the recall, and return that."""
         calibrated = sample_of_rows(self.n_rows, CALIBRATED_ROWS, self._seed + 1)
         audited = sample_of_rows(self.n_rows, AUDITED_ROWS, self._seed + 2)
-        with self._progress.stage("partitions", 3 + len(self._row_parts()) + len(self._cell_parts())) as advance:
-            cells, queries, audit_queries = self._learn_cells(calibrated, audited, advance)
-            cells = self._fill_cells(cells, advance)
-        with self._progress.stage("calibrate", 2) as advance:
+        queries, audit_queries = self._work.once("cells", lambda: self._make_cells(calibrated, audited), CELLS)
+        arrays = {name.removeprefix("cells/"): self._store.array(name) for name in CELLS}
+        cells = Cells(**arrays, reach=1.0)
+        with self._work.stage("calibrate", 2) as stage:
             nearest = self._sample_search("calibrated", queries, cells.points, self._k, np.full(len(queries), -1))
-            reach_task = dask.delayed(partitions.reach_for)(queries, nearest, cells, 1 - SPARED * (1 - recall))
             exact = self._sample_search("audited", audit_queries, self._points, self._k - 1, audited)
-            (reach, candidates), squared = run([reach_task, exact], advance)
+            share = 1 - SPARED * (1 - recall)
+            pieces = [Piece(partitions.reach_for, (queries, nearest, cells, share)), Piece(as_it_is, (exact,))]
+            (reach, candidates), squared = stage.run(pieces)
         cells, truth = replace(cells, reach=reach), with_self_first(squared, audited)
         if method == "auto":
             method = "descent" if candidates > descent.CHEAP_CANDIDATES and self._fits_descent() else "cells"
@@ -66,7 +70,6 @@ class ApproximateWork:
             found = [recall_interval(recall_of_rows(lists, truth, k), k) for k in sorted({smallest_k, self._k})]
             if found[-1].low >= recall:
                 break
-        self._store.drop_scratch()
         self._store.describe_graph(
             method=method, reach=reach, candidates_per_row=candidates, recall=[asdict(value) for value in found]
         )
@@ -75,10 +78,13 @@ class ApproximateWork:
     def _searches(self, cells: Cells, graph: Graph, audited: IntArray) -> Iterator[tuple[Lists, float]]:
         """Search in cells, with a larger reach each time; 1 misses nothing."""
         reach = cells.reach
-        yield self._search(cells, graph, audited), reach
-        while reach < 1:
+        for number in itertools.count(1):
+            name = "neighbors" if number == 1 else f"neighbors-{number}"
+            found = partial(self._search, replace(cells, reach=reach), graph, audited, name)
+            yield self._work.once(f"all-{name}", found, GRAPH), reach
+            if reach == 1:
+                return
             reach = min(1.0, 1.25 * reach + 0.05)
-            yield self._search(replace(cells, reach=reach), graph, audited), reach
 
     def _check_descent(self) -> None:
         n_features = self._points.shape[1]
@@ -95,11 +101,12 @@ class ApproximateWork:
         """Descend in partitions, with other borders each time."""
         self._check_descent()
         if self.n_rows * OVERLAP > descent.EXACT_PART:
-            with self._progress.stage("compile", 1) as advance:  # of pynndescent, in every process
+            with self._work.progress.stage("compile", 1) as advance:  # of pynndescent, in every process
                 on_every_worker(descent.warm_up, self._points.shape[1], self._k)
                 advance()
         for number in range(MOST_DESCENTS):
-            yield self._descend(number, np.asarray(cells.offset[...]), graph, audited), cells.reach
+            found = partial(self._descend, number, np.asarray(cells.offset[...]), graph, audited)
+            yield self._work.once(f"all-descent-{number}", found, GRAPH), cells.reach
 
     def _row_parts(self) -> list[slice]:
         return _parts(self.n_rows, self._plan.rows_per_chunk)
@@ -112,8 +119,15 @@ class ApproximateWork:
         create, index = self._store.create, str(list_entry(self._k, self.n_rows)["indices"].base)
         return create("graph/indices", shape, chunks, index), create("graph/distances", shape, chunks, "float32")
 
+    def _make_cells(self, calibrated: IntArray, audited: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Move every row to a cell; return the rows of two small samples."""
+        with self._work.stage("partitions", 3 + len(self._row_parts()) + len(self._cell_parts())) as stage:
+            cells, queries, audit_queries = self._learn_cells(calibrated, audited, stage)
+            self._fill_cells(cells, stage)
+        return queries, audit_queries
+
     def _learn_cells(
-        self, calibrated: IntArray, audited: IntArray, advance: Advance
+        self, calibrated: IntArray, audited: IntArray, stage: Stage
     ) -> tuple[Cells, FloatArray, FloatArray]:
         """Learn the centres from a sample of the rows; with the same reading, return the rows of two small samples."""
         store, n_cells = self._store, self._plan.n_cells
@@ -123,9 +137,9 @@ class ApproximateWork:
             dask.delayed(partitions.take_rows, nout=3)(self._points, part, *rows)
             for part, rows in zip(self._row_parts(), samples, strict=True)
         ]
-        learned = dask.delayed(learn_centers)([part[0] for part in parts], n_cells, self._seed)
-        tasks = [learned, *(dask.delayed(np.concatenate)([part[at] for part in parts]) for at in (1, 2))]
-        (centers, offset), queries, audit_queries = run(tasks, advance)
+        learned = Piece(learn_centers, ([part[0] for part in parts], n_cells, self._seed))
+        samples_of = [Piece(np.concatenate, ([part[at] for part in parts],)) for at in (1, 2)]
+        (centers, offset), queries, audit_queries = stage.run([learned, *samples_of])
         store.put("cells/centers", centers)
         store.put("cells/offset", offset)
         shape, chunks = (self.n_rows, centers.shape[1]), (self._plan.rows_per_cell_chunk, centers.shape[1])
@@ -133,26 +147,31 @@ class ApproximateWork:
         cells = Cells(store.array("cells/centers"), None, points, numbers, store.array("cells/offset"), reach=1.0)
         return cells, shifted(queries, offset), audit_queries
 
-    def _fill_cells(self, cells: Cells, advance: Advance) -> Cells:
+    def _fill_cells(self, cells: Cells, stage: Stage) -> None:
         """Move every row to its cell."""
         blocks, chunks = self._row_parts(), self._cell_parts()
         stride = self._plan.rows_per_chunk
         scratch = self._scratch("sorted", len(blocks), stride, point_entry(cells.points.shape[1]))
-        tasks = [
-            dask.delayed(partitions.sort_into_cells)(
-                self._points, part, cells.centers, cells.offset, scratch, at * stride
+        pieces = [
+            Piece(
+                partitions.sort_into_cells,
+                (self._points, part, cells.centers, cells.offset, scratch, at * stride),
+                _in_scratch("sorted", at, stride, part.stop - part.start),
             )
             for at, part in enumerate(blocks)
         ]
-        counts = np.array(run(tasks, advance))
+        counts = np.array(stage.run(pieces))
         self._store.put("cells/starts", np.concatenate([[0], np.cumsum(counts.sum(axis=0))]))
         cuts = partitions.cell_cuts(counts, _edges(chunks))
-        tasks = [
-            dask.delayed(partitions.fill_chunk)(scratch, _slices(cuts, at, stride), self.n_rows, cells, part)
+        pieces = [
+            Piece(
+                partitions.fill_chunk,
+                (scratch, _slices(cuts, at, stride), self.n_rows, cells, part),
+                (("cells/points", (part, slice(None))), ("cells/rows", (part,))),
+            )
             for at, part in enumerate(chunks)
         ]
-        run(tasks, advance)
-        return replace(cells, starts=self._store.array("cells/starts"))
+        stage.run(pieces)
 
     def _scratch(self, name: str, n_blocks: int, rows: int, entry: np.dtype[Any]) -> ArrayLike:
         """A scratch array for blocks of up to `rows` entries, each in a chunk of its own."""
@@ -170,24 +189,28 @@ class ApproximateWork:
             found = [dask.delayed(partitions.merge_found)(group, rows) for group in groups]
         return found[0]
 
-    def _search(self, cells: Cells, graph: Graph, audited: IntArray) -> Lists:
+    def _search(self, cells: Cells, graph: Graph, audited: IntArray, name: str) -> Lists:
         """Search in the cells, write the lists in row order, and return those of some rows."""
         parts = partitions.search_parts(np.asarray(cells.starts[...]), self._plan.rows_per_search)
         outputs = self._row_parts()
         stride = max(part.stop - part.start for part in parts)
-        scratch = self._scratch("lists", len(parts), stride, list_entry(self._k, self.n_rows))
+        scratch = self._scratch(f"lists-{name}", len(parts), stride, list_entry(self._k, self.n_rows))
         edges = _edges(outputs)
         searches = [
-            dask.delayed(partitions.search_and_sort)(cells, part, self._k, scratch, at * stride, edges)
+            Piece(
+                partitions.search_and_sort,
+                (cells, part, self._k, scratch, at * stride, edges),
+                _in_scratch(f"lists-{name}", at, stride, part.stop - part.start),
+            )
             for at, part in enumerate(parts)
         ]
-        with self._progress.stage("neighbors", len(searches) + len(outputs)) as advance:
-            cuts = np.array(run(searches, advance))
+        with self._work.stage(name, len(searches) + len(outputs)) as stage:
+            cuts = np.array(stage.run(searches))
             collected = [
-                dask.delayed(partitions.collect_chunk)(scratch, _slices(cuts, at, stride), graph, part, rows)
+                Piece(partitions.collect_chunk, (scratch, _slices(cuts, at, stride), graph, part, rows), _lists(part))
                 for at, (part, rows) in enumerate(zip(outputs, _by_part(audited, outputs), strict=True))
             ]
-            return _in_one(run(collected, advance))
+            return _in_one(stage.run(collected))
 
     def _descend(self, number: int, offset: FloatArray, graph: Graph, audited: IntArray) -> Lists:
         """Send every row to its nearest partitions, descend in each, merge the lists, and return those of some rows."""
@@ -195,41 +218,67 @@ class ApproximateWork:
         n_parts = -(-self.n_rows // PARTITION_ROWS)
         overlap = min(OVERLAP, n_parts)
         shape, edges = self._points.shape, _edges(blocks)
-        with self._progress.stage("descent", 2 * len(blocks) + n_parts) as advance:
-            centers, parts = self._learn_parts(n_parts, offset, seed)
+        name = "descent" if number == 0 else f"descent-{number + 1}"
+        with self._work.stage(name, 1 + 2 * len(blocks) + n_parts) as stage:
+            centers, parts = self._learn_parts(n_parts, offset, seed, stage)
             stride = overlap * self._plan.rows_per_chunk
-            sent = self._scratch("sorted", len(blocks), stride, point_entry(shape[1]))
+            sent = self._scratch(f"sent-{number}", len(blocks), stride, point_entry(shape[1]))
             sending = [
-                dask.delayed(descent.send_to_parts)(self._points, block, offset, centers, parts, sent, at * stride)
+                Piece(
+                    descent.send_to_parts,
+                    (self._points, block, offset, centers, parts, sent, at * stride),
+                    _in_scratch(f"sent-{number}", at, stride, stride),
+                )
                 for at, block in enumerate(blocks)
             ]
-            counts = np.array(run(sending, advance))
+            counts = np.array(stage.run(sending))
             cuts = np.concatenate([np.zeros((len(blocks), 1), int), np.cumsum(counts, axis=1)], axis=1)
             sizes = counts.sum(axis=0)
             places = int(sizes.max())
-            lists = self._scratch("lists", len(sizes), places, list_entry(self._k, self.n_rows))
+            lists = self._scratch(f"lists-{number}", len(sizes), places, list_entry(self._k, self.n_rows))
             descents = [
-                dask.delayed(descent.descend_and_sort)(
-                    sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges
+                Piece(
+                    descent.descend_and_sort,
+                    (sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges),
+                    _in_scratch(f"lists-{number}", at, places, places),
                 )
                 for at in np.flatnonzero(sizes).tolist()
             ]
             ends = np.zeros((len(sizes), len(edges)), int)  # equal rows may leave the last partitions out
-            ends[sizes > 0] = run(descents, advance)
+            ends[sizes > 0] = stage.run(descents)
             merges = [
-                dask.delayed(descent.merge_chunk)(lists, _slices(ends, at, places), graph, block, rows, number > 0)
+                Piece(
+                    descent.merge_chunk,
+                    (lists, _slices(ends, at, places), graph, block, rows, number > 0),
+                    _lists(block),
+                )
                 for at, (block, rows) in enumerate(zip(blocks, _by_part(audited, blocks), strict=True))
             ]
-            return _in_one(run(merges, advance))
+            return _in_one(stage.run(merges))
 
-    def _learn_parts(self, n_parts: int, offset: FloatArray, seed: int) -> tuple[FloatArray, IntArray]:
+    def _learn_parts(self, n_parts: int, offset: FloatArray, seed: int, stage: Stage) -> tuple[FloatArray, IntArray]:
         """Centres of partitions, and the partition of each."""
         n_centers = n_parts * descent.CENTERS_PER_PART
         sample = sample_of_rows(self.n_rows, SAMPLED_PER_CELL * n_centers, seed)
         split = zip(self._row_parts(), _by_part(sample, self._row_parts()), strict=True)
         parts = [dask.delayed(partitions.take_rows, nout=1)(self._points, part, rows)[0] for part, rows in split]
-        (learned,) = run([dask.delayed(descent.learn_parts)(parts, n_parts, n_centers, offset, seed)])
+        (learned,) = stage.run([Piece(descent.learn_parts, (parts, n_parts, n_centers, offset, seed))])
         return learned  # type: ignore[no-any-return]
+
+
+def as_it_is(value: Any) -> Any:
+    """A value that other tasks have made."""
+    return value
+
+
+def _in_scratch(name: str, at: int, stride: int, rows: int) -> tuple[tuple[str, tuple[slice, ...]], ...]:
+    """What block `at` leaves in a scratch array with so many places for each block."""
+    return ((f"scratch/{name}", (slice(at * stride, at * stride + rows), slice(None))),)
+
+
+def _lists(part: slice) -> tuple[tuple[str, tuple[slice, ...]], ...]:
+    """What is stored of the lists of some rows."""
+    return tuple((name, (part, slice(None))) for name in GRAPH)
 
 
 def _parts(n_rows: int, step: int) -> list[slice]:

@@ -1,11 +1,13 @@
 """The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report` and `demo`.
 
-Exit codes: 0 done, 2 wrong usage or input, 1 failure.
+Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number if stopped. Anywhere on the line,
+--debug shows where an error comes from.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,12 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
-from cns_dask.errors import CNSError, InvalidSettingError, UsageError
+from cns_dask.errors import CNSError, InvalidSettingError, OutputError, UsageError, plain_text
 from cns_dask.neighbors import RULE, describe_quality
 from cns_dask.settings import Settings
 
 app = typer.Typer(
     help="Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships.",
+    epilog="--debug, anywhere on the line, shows where an error comes from.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,9 +46,15 @@ Data = Annotated[str | None, typer.Argument(help="A .npy file or a Zarr array: p
 MaxClusters = Annotated[int, typer.Option(help="Most clusters to try.")]
 MaxCandidates = Annotated[int, typer.Option(help="Most candidate representatives.")]
 Out = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
-Overwrite = Annotated[bool, typer.Option(help="Replace an existing result, once the new one is complete.")]
+Overwrite = Annotated[
+    bool, typer.Option(help="Replace a result of other data or settings, once the new one is complete.")
+]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
 SchedulerFile = Annotated[str | None, typer.Option(help="File that a running Dask scheduler wrote.")]
+Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate values; beside OUT if not given.")]
+TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority, for a cluster with TLS (PEM file).")]
+TlsCert = Annotated[str | None, typer.Option(help="Our certificate for it (PEM file).")]
+TlsKey = Annotated[str | None, typer.Option(help="The key of our certificate (PEM file).")]
 Metric = Annotated[str, typer.Option(help="euclidean or cosine.")]
 Method = Annotated[str, typer.Option(help=f"Search for neighbours: exact, cells, descent, or auto: {RULE}.")]
 Recall = Annotated[float, typer.Option(help="Share of the neighbours that an approximate search has to find.")]
@@ -87,10 +96,18 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     tol: Annotated[float, typer.Option(help="Largest residual of the kept columns.")] = _DEFAULT.tol,
     grid_tol: Annotated[float | None, typer.Option(help="The same of those that the grid is searched with.")] = None,
     random_state: Annotated[int, typer.Option(help="Seed.")] = _DEFAULT.random_state,
+    missing: Annotated[
+        str, typer.Option(help="Rows with NaN or infinite values: error, or skip (labels -3 and -2).")
+    ] = _DEFAULT.missing,
     overwrite: Overwrite = False,
+    scratch: Scratch = None,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
     workers: Workers = 0,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    log: Annotated[Path | None, typer.Option(help="File to which every finished piece of work is added.")] = None,
 ) -> None:
     """Cluster DATA and store everything that was found in OUT."""
     settings = Settings(
@@ -109,14 +126,16 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
         tol=tol,
         grid_tol=grid_tol,
         random_state=random_state,
+        missing=missing,
     )
     from cns_dask import pipeline
     from cns_dask.runtime import connection, visible_progress
-    from cns_dask.store import RESULT, check_output
 
-    check_output(out, RESULT, overwrite=overwrite)
-    with connection(scheduler, scheduler_file, workers):
-        result = pipeline.fit(data, settings, graph=graph, out=out, overwrite=overwrite, progress=visible_progress())
+    _log_to(log)
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
+        result = pipeline.fit(
+            data, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=visible_progress()
+        )
     choice = result.choice
     _echo_quality(result.graph, method)
     typer.echo(
@@ -159,6 +178,22 @@ def plan(  # noqa: PLR0913, PLR0917 - one option per size
     )
 
 
+def _log_to(file: Path | None) -> None:
+    """Write what the package logs to a file."""
+    if file is None:
+        return
+    import logging
+
+    try:
+        handler = logging.FileHandler(file)
+    except OSError as error:
+        raise OutputError(f"The log must be writable. Got {file} ({error}).") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("cns_dask")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def _bytes(text: str) -> int:
     from dask.utils import parse_bytes
 
@@ -180,17 +215,19 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     recall: Recall = _DEFAULT.recall,
     random_state: Annotated[int, typer.Option(help="Seed.")] = _DEFAULT.random_state,
     overwrite: Overwrite = False,
+    scratch: Scratch = None,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
     workers: Workers = 0,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
     from cns_dask.graphs import neighbor_graph
     from cns_dask.runtime import connection, visible_progress
-    from cns_dask.store import GRAPH, check_output
 
-    check_output(out, GRAPH, overwrite=overwrite)
-    with connection(scheduler, scheduler_file, workers):
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
         graph = neighbor_graph(
             data,
             n_neighbors,
@@ -200,6 +237,7 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
             random_state=random_state,
             out=out,
             overwrite=overwrite,
+            scratch=scratch,
             progress=visible_progress(),
         )
     _echo_quality(graph, method)
@@ -207,30 +245,31 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
 
 
 @app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)],
+def predict(  # noqa: PLR0913, PLR0917 - one option per choice
+    model: Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)],
     new: Annotated[str, typer.Argument(help="New rows: a .npy file or a Zarr array.", show_default=False)],
     out: Out,
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
     workers: Workers = 0,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Cluster NEW rows with the MODEL of an earlier fit."""
     from cns_dask.predict import predict_to
     from cns_dask.result import open_result
     from cns_dask.runtime import connection, visible_progress
-    from cns_dask.store import PREDICTION, check_output
 
-    check_output(out, PREDICTION, overwrite=overwrite)
     result = open_result(model)
-    with connection(scheduler, scheduler_file, workers):
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
         predict_to(out, result, new, overwrite=overwrite, progress=visible_progress())
     typer.echo(f"labels, memberships and confidence: {out}")
 
 
 @app.command()
-def show(result: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)]) -> None:
+def show(result: Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)]) -> None:
     """Print the choice of a fit, its margin, the sizes of the clusters and the runners-up."""
     from cns_dask.result import open_result
 
@@ -239,7 +278,7 @@ def show(result: Annotated[Path, typer.Argument(help="Result of a fit.", show_de
 
 @app.command()
 def report(
-    result: Annotated[Path, typer.Argument(help="Result of a fit.", show_default=False)],
+    result: Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("report.html"),
     overwrite: Annotated[bool, typer.Option(help="Replace an existing page.")] = False,
 ) -> None:
@@ -285,11 +324,23 @@ def _new_folder(name: str) -> Path:
     return next(path for path in map(Path, names) if not path.exists())
 
 
+class _StoppedError(BaseException):
+    """The user, or the system, wants the run to end. No Exception: nothing on the way out may take it for a failure."""
+
+
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leave nothing half-written
-    with _exit_codes():
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    with _exit_codes(debug=debug):
         app()
+
+
+def _stop(number: int, _: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)  # whoever asks twice means it
+    raise _StoppedError(number)
 
 
 def _echo_quality(graph: Any, method: str) -> None:
@@ -321,10 +372,25 @@ def _show(result: Any) -> None:
 
 
 @contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Errors that we raise on purpose end in one line and a code; anything else is a bug and shows its traceback."""
+def _exit_codes(*, debug: bool = False) -> Iterator[None]:
+    """Errors end in one line and a code; with `debug` they show where they came from."""
     try:
         yield
-    except CNSError as error:
-        typer.echo(f"cns-dask: {error}", err=True)
+    except _StoppedError as stopped:
+        _say("stopped. What was finished is kept: run the same command again to go on from there.")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(128 + stopped.args[0])  # tasks that still run in threads are not waited for
+    except Exception as error:
+        if debug:
+            raise
+        if isinstance(error, CNSError):
+            _say(str(error))
+        else:
+            _say(f"{type(error).__name__}: {error} (this is not expected: --debug shows where it comes from)")
         sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _say(text: str) -> None:
+    """One line on standard error, without anything that a terminal would obey: names come from anywhere."""
+    typer.echo(f"cns-dask: {plain_text(text)}", err=True)

@@ -10,9 +10,9 @@ import dask
 import dask.array as da
 import numpy as np
 
+from cns_dask.arrays import open_array
 from cns_dask.errors import DataNotFoundError, InvalidDataError
 from cns_dask.plan import rows_per_chunk
-from cns_dask.store import open_array
 
 NUMERIC = "biuf"  # NumPy's kinds of types that hold plain numbers
 
@@ -96,13 +96,20 @@ def _from_memory(source: Any, min_rows: int) -> da.Array:
     from sklearn.utils import check_array
 
     if isinstance(source, np.ma.MaskedArray):
-        return da.from_array(source)  # refused like a lazy one: scikit-learn would drop the mask
+        source = unmasked(source)  # scikit-learn would drop the mask
     try:
-        checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows)
-    except ValueError as error:
+        checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows, ensure_all_finite=False)
+    except (TypeError, ValueError) as error:
         raise InvalidDataError(str(error)) from error
     rows = rows_per_chunk(*checked.shape)
     return da.from_array(checked, chunks=(rows, -1), name=False)
+
+
+def unmasked(block: Any) -> Any:
+    """What is masked is missing."""
+    if block.dtype.kind not in NUMERIC:
+        return np.ma.getdata(block)
+    return np.ma.filled(block.astype(np.float64), np.nan) if isinstance(block, np.ma.MaskedArray) else block
 
 
 def _as_matrix(array: da.Array, min_rows: int) -> da.Array:
@@ -111,7 +118,7 @@ def _as_matrix(array: da.Array, min_rows: int) -> da.Array:
     if array.dtype.kind not in NUMERIC:
         raise InvalidDataError(f"The data must be real numbers. Got values of type {array.dtype}.")
     if isinstance(array._meta, np.ma.MaskedArray):
-        raise InvalidDataError("The data must not be masked. Got a masked array. Fill or remove what is missing.")
+        array = array.map_blocks(unmasked, dtype=np.float64, meta=np.empty((0, 0)))
     if any(np.isnan(size) for size in array.shape):
         array = array.compute_chunk_sizes()
     if array.shape[0] < min_rows or array.shape[1] < 1:

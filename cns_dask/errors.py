@@ -7,6 +7,11 @@ built-in that it specialises, and carries one string only, so that it survives t
 from __future__ import annotations
 
 
+def plain_text(text: str) -> str:
+    """The same without characters that a terminal would obey: they are shown as escapes."""
+    return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
+
+
 class CNSError(Exception):
     """Base of all errors raised on purpose by this package."""
 
@@ -31,6 +36,22 @@ class OutputError(UsageError, OSError):
     """The output exists already, or cannot be written."""
 
 
+class OutputInUseError(OutputError):
+    """Another run is writing to the output."""
+
+
+class StoreError(CNSError, OSError):
+    """A disk or an object store does not answer, however often it is asked."""
+
+
+class DamagedError(CNSError, RuntimeError):
+    """A stored chunk is missing, or not as it was written."""
+
+
+class WorkersLostError(CNSError, RuntimeError):
+    """A task was on several workers when they died."""
+
+
 class NotAResultError(UsageError, ValueError):
     """The path holds something other than a result of this package."""
 
@@ -44,6 +65,10 @@ class NotEnoughMemoryError(CNSError, RuntimeError):
 
     No MemoryError, because such a one does not unpickle once tblib is loaded.
     """
+
+
+class MemoryPressureWarning(UserWarning):
+    """A worker had to write its memory to disk, or paused, for want of memory."""
 
 
 class NotConvergedWarning(UserWarning):

@@ -27,7 +27,7 @@ class CNS(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     metric, method, recall, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, \
-max_candidates, scale, max_components, tol, grid_tol, random_state
+max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         See `Settings`: none has to be set.
     verbose
         Show the progress of `fit`.
@@ -78,6 +78,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state
         tol: float = 1e-9,
         grid_tol: float | None = None,
         random_state: int = 0,
+        missing: str = "error",
         verbose: bool = False,
     ) -> None:
         self.metric = metric
@@ -95,6 +96,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state
         self.tol = tol
         self.grid_tol = grid_tol
         self.random_state = random_state
+        self.missing = missing
         self.verbose = verbose
 
     def fit(
@@ -105,6 +107,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state
         graph: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -120,13 +123,18 @@ max_candidates, scale, max_components, tol, grid_tol, random_state
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
             `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
         out
-            Where the result is kept, as a Zarr group; a temporary folder if None.
+            Where the result is kept, as a Zarr group (path or URL); a temporary folder if None. An unfinished one is
+            continued; one that is finished, of the same data and settings, is taken as it is.
         overwrite
-            Replace a result that is already at `out`.
+            Replace a result of other data or settings that is already at `out`.
+        scratch
+            Folder (path or URL) for intermediate values; beside the output if None.
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
-        result = pipeline.fit(X, settings, graph=graph, out=out, overwrite=overwrite, progress=progress)
+        result = pipeline.fit(
+            X, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
+        )
         if X is not None:
             self._check_features(X, reset=True)
         self.labels_, self.memberships_, self.confidence_ = _like(

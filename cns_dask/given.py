@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,9 +11,10 @@ import numpy as np
 
 from cns_dask.data import open_path
 from cns_dask.errors import InvalidDataError
+from cns_dask.places import Place
 from cns_dask.plan import rows_per_chunk
 from cns_dask.result import stored_graph
-from cns_dask.store import GRAPH, RESULT, kind_of, open_store
+from cns_dask.store import GRAPH, RESULT, kind_of, open_result_store
 from cns_dask.types import FloatArray, IntArray, NeighborGraph
 
 SHOWN_ROWS = 5
@@ -98,8 +98,8 @@ def _open(location: str) -> Any:
             return load_npz(location)
         except (OSError, ValueError) as error:
             raise InvalidDataError(f"The file must hold a SciPy sparse matrix. Got {location} ({error}).") from error
-    if "://" not in location and kind_of(Path(location).expanduser()) in (GRAPH, RESULT):
-        return stored_graph(open_store(location, GRAPH, RESULT))
+    if kind_of(Place(location)) in (GRAPH, RESULT):
+        return stored_graph(open_result_store(location, GRAPH, RESULT))
     return open_path(location)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,17 @@ import numpy as np
 from cns_dask.approximate import ApproximateWork
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import LowRecallWarning
+from cns_dask.fingerprint import content_of, digest, look
 from cns_dask.neighbors import choose_method, exact_graph
+from cns_dask.outputs import check_space, finished, new_result
 from cns_dask.plan import GraphPlan, plan_graph
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import stored_graph
-from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
+from cns_dask.runtime import Progress, check_memory, check_path_is_shared
 from cns_dask.settings import check_integer, check_setting
-from cns_dask.store import GRAPH, ResultStore, TemporaryStore, check_space, new_result
+from cns_dask.store import FORMAT_VERSION, GRAPH, ResultStore, TemporaryStore
 from cns_dask.types import NeighborGraph, Transform
+from cns_dask.work import Work
 
 
 def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
@@ -35,6 +37,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     random_state: int = 0,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> NeighborGraph:
     """Find the nearest rows of every row, out of core, on the active Dask client or on this process's threads.
@@ -58,9 +61,12 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     random_state
         Seed of the samples. The same seed gives the same graph for any chunking, workers, threads and scheduler.
     out
-        Where the graph is kept, as a Zarr group that `CNS.fit(graph=...)` takes; a temporary folder if None.
+        Where the graph is kept, as a Zarr group that `CNS.fit(graph=...)` takes; a temporary folder if None. An
+        unfinished one is continued; one that is finished, of the same data and parameters, is taken as it is.
     overwrite
-        Replace a graph that is already at `out`.
+        Replace a graph of other data or parameters that is already at `out`.
+    scratch
+        Folder (path or URL) for intermediate values; beside the output if None.
     progress
         Is told about stages and counts.
 
@@ -82,46 +88,55 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     for name, value in chosen.items():
         check_setting(name, value)
     progress = progress or Progress()
-    data = open_data(X) if is_lazy(X) else in_worker_memory(open_data(X))
+    data = open_data(X)
     n_rows, n_features = data.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     plan = plan_graph(n_rows, n_features, n_neighbors, exact=choose_method(n_rows, method) == "exact")
     as_is = Transform(
         n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
     )
-    points = apply_transform(data.rechunk({0: plan.rows_per_chunk}), as_is)
-    with nullcontext(TemporaryStore()) if out is None else new_result(out, GRAPH, overwrite=overwrite) as store:
-        check_memory(plan.worker_bytes)
-        check_space(store.path, plan.disk_bytes)
-        check_path_is_shared(str(store.path))
-        tasks = store.fill("points", points, plan.rows_per_chunk)
-        with progress.stage("points", len(tasks)) as advance:
-            run(tasks, advance)
-        find_neighbors(store, (n_neighbors, n_neighbors), plan, method, recall, random_state, progress)
+    data = data.rechunk({0: plan.rows_per_chunk})
+    check_memory(plan.worker_bytes)
+
+    def fill(store: ResultStore) -> None:
+        check_space(store.scratch_place, plan.disk_bytes)
+        check_path_is_shared(store.place)
+        work = Work(store, progress)
+        rows = data if is_lazy(X) else work.sent(data)
+        work.run("points", work.fill({"points": apply_transform(rows, as_is)}, plan.rows_per_chunk))
+        find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
         store.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
+
+    if out is None:
+        store: ResultStore = TemporaryStore()
+        fill(store)
+        return stored_graph(store)
+    by_path = isinstance(X, str | os.PathLike)
+    seen = look(data, hashed=not by_path, counted=False, here=not is_lazy(X), progress=progress)
+    content = {"shape": list(data.shape), "content": content_of(X, seen.digests)}
+    parameters = {"n_neighbors": n_neighbors, **chosen}
+    fingerprint = {"data": content, "settings": parameters, "format_version": FORMAT_VERSION}
+    there = None if overwrite else finished(out, GRAPH, fingerprint)
+    if there is not None:
+        progress.tell(f"{out} is finished already")
+        return stored_graph(there)
+    with new_result(
+        out, GRAPH, fingerprint, {"plan": digest(plan)}, overwrite=overwrite, scratch=scratch, tell=progress.tell
+    ) as store:
+        fill(store)
     return stored_graph(store)
 
 
-def find_neighbors(
-    store: ResultStore,
-    ks: tuple[int, int],
-    plan: GraphPlan,
-    method: str,
-    recall: float,
-    seed: int,
-    progress: Progress,
-) -> None:
+def find_neighbors(work: Work, ks: tuple[int, int], plan: GraphPlan, method: str, recall: float, seed: int) -> None:
     """Find the neighbours of the stored points at the larger of `ks`, and store them with their recall at both."""
-    points = store.array("points")
+    points = work.store.array("points")
     if choose_method(points.shape[0], method) == "exact":
         graph = exact_graph(points, ks[1])
-        tasks = store.fill("graph/indices", graph.indices, plan.rows_per_chunk)
-        tasks += store.fill("graph/distances", graph.distances, plan.rows_per_chunk)
-        with progress.stage("neighbors", len(tasks)) as advance:
-            run(tasks, advance)
-        store.describe_graph(method="exact", recall=[])
+        lists = {"graph/indices": graph.indices, "graph/distances": graph.distances}
+        work.run("neighbors", work.fill(lists, plan.rows_per_chunk))
+        work.store.describe_graph(method="exact", recall=[])
         return
-    reached = ApproximateWork(store, ks[1], plan, seed, progress).build(method, recall, ks[0])
+    reached = ApproximateWork(work, ks[1], plan, seed).build(method, recall, ks[0])
     if reached.low < recall:
         warnings.warn(
             f"The graph must hold at least {recall} of the true neighbours. Got {reached.mean:.4f} "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,18 +19,24 @@ import numpy as np
 from cns_dask import criterion
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
+from cns_dask.fingerprint import Look, content_of, digest, look
 from cns_dask.given import listed, open_graph
 from cns_dask.graphs import find_neighbors
 from cns_dask.grid import GridWork
 from cns_dask.memberships import clustering
+from cns_dask.memory import watched_memory
+from cns_dask.missing import kept_numbers, kept_rows, put_back, row_codes
 from cns_dask.neighbors import choose_method
+from cns_dask.outputs import Fingerprint, check_space, finished, new_result
 from cns_dask.plan import GraphPlan, Plan, make_plan, plan_graph
+from cns_dask.plan import rows_per_chunk as rows_that_fit
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_memory, check_path_is_shared, in_worker_memory, run
+from cns_dask.runtime import Progress, check_memory, check_path_is_shared
 from cns_dask.settings import Settings
-from cns_dask.store import RESULT, ResultStore, TemporaryStore, check_space, new_result
+from cns_dask.store import FORMAT_VERSION, RESULT, ResultStore, TemporaryStore
 from cns_dask.types import Candidates, Grid, NeighborGraph, Transform
+from cns_dask.work import Work
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
@@ -42,6 +48,7 @@ def fit(
     graph: Any = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Cluster the rows of `source` and store everything that was found.
@@ -55,30 +62,113 @@ def fit(
     graph
         A kNN graph of the rows to use instead of searching for one: see `open_graph`.
     out
-        Where the result is written; a temporary folder if None.
+        Where the result is written; a temporary folder if None. What an earlier run has left unfinished is continued,
+        and a finished result of the same data and settings is returned at once.
     overwrite
-        Replace a result that is already there, once the new one is complete.
+        Replace a result of other data or settings that is already there, once the new one is complete.
+    scratch
+        Folder for intermediate values; beside the output if None.
     progress
         Is told about stages and counts.
     """
     progress = progress or Progress()
-    X = None if source is None else open_data(source) if is_lazy(source) else in_worker_memory(open_data(source))
+    task = _task(source, graph, settings, out is not None, progress)
+    if out is None:
+        return _fit(task, settings, TemporaryStore(), progress)
+    fingerprint = _fingerprint(source, graph, settings, task)
+    there = None if overwrite else finished(out, RESULT, fingerprint)
+    if there is not None:
+        progress.tell(f"{out} is finished already")
+        return Result(there)
+    details = {"plan": digest(task.plan)}
+    with new_result(
+        out, RESULT, fingerprint, details, overwrite=overwrite, scratch=scratch, tell=progress.tell
+    ) as store:
+        return _fit(task, settings, store, progress)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be done: the data, opened, and the plan for them.
+
+    `X` are all rows, in chunks of which `look.counts` rows can be clustered.
+    """
+
+    X: da.Array | None
+    in_memory: bool
+    given: NeighborGraph | None
+    look: Look
+    grid: Grid
+    graph_plan: GraphPlan
+    plan: Plan
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that are clustered."""
+        return sum(self.look.counts)
+
+    @property
+    def skips(self) -> bool:
+        """Whether some rows are left out."""
+        return self.X is not None and self.n_rows < self.X.shape[0]
+
+
+def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Progress) -> _Task:
+    X = None if source is None else open_data(source)
     given = None if graph is None else open_graph(graph)
     n_rows = _number_of_rows(X, given)
+    seen = Look((), (n_rows,))
+    if X is not None:
+        X = X.rechunk({0: rows_that_fit(*X.shape)})
+        hashed = kept and not isinstance(source, str | os.PathLike)
+        skips, here = settings.missing == "skip", not is_lazy(source)
+        seen = look(X, hashed=hashed, counted=skips, here=here, progress=progress)
+        n_rows = _check_kept(sum(seen.counts), n_rows, given)
     grid = settings.grid(n_rows)
     if given is not None and given.indices.shape[1] < grid.ks[-1] - 1:
         raise InvalidSettingError(
             f"The graph must list at least {grid.ks[-1] - 1} neighbours besides the row itself, for the largest k. "
             f"Got {given.indices.shape[1]} at most. Use a larger graph, or smaller n_neighbors or k_multipliers."
         )
-    if out is None:
-        result = _fit(X, given, settings, grid, TemporaryStore(), progress)
-    else:
-        with new_result(out, RESULT, overwrite=overwrite) as store:
-            result = _fit(X, given, settings, grid, store, progress)
-    for reached, tol in (result.largest_residual, settings.tol), (result.grid_residual, settings.tol_of_grid(n_rows)):
-        _warn_if_not_converged(reached, tol)
-    return result
+    exact = given is not None or choose_method(n_rows, settings.method) == "exact"
+    graph_plan = plan_graph(n_rows, 1 if X is None else X.shape[1], grid.ks[-1], exact=exact)
+    plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates, settings.tol_of_grid(n_rows))
+    check_memory(plan.worker_bytes)
+    in_memory = source is not None and not is_lazy(source)
+    return _Task(X, in_memory, given, seen, grid, graph_plan, plan)
+
+
+def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
+    if n_kept < 2:
+        raise InvalidDataError(f"At least 2 rows must have finite values only. Got {n_kept} of {n_rows}.")
+    if given is not None and n_kept < n_rows:
+        raise InvalidDataError(
+            f"The rows of a given graph must have finite values. Got {n_rows - n_kept} row(s) with NaN or infinity. "
+            "Remove them from data and graph, or leave the graph out."
+        )
+    return n_kept
+
+
+def _fingerprint(source: Any, graph: Any, settings: Settings, task: _Task) -> Fingerprint:
+    """What makes two fits the same."""
+    data = None
+    if task.X is not None:
+        data = {
+            "shape": list(task.X.shape),
+            "dtype": _type_of(source),
+            "content": content_of(source, task.look.digests),
+        }
+    lists = None
+    if task.given is not None:
+        by_path = isinstance(graph, str | os.PathLike)
+        indices = task.given.indices
+        seen = look(indices, hashed=not by_path, counted=False, here=not is_lazy(graph), progress=Progress())
+        lists = {"shape": list(task.given.indices.shape), "content": content_of(graph, seen.digests)}
+    return {"data": data, "graph": lists, "settings": settings.as_dict(), "format_version": FORMAT_VERSION}
+
+
+def _type_of(source: Any) -> str:
+    return str(getattr(source, "dtype", "")) or type(source).__name__
 
 
 def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
@@ -90,53 +180,52 @@ def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
     return sizes.pop()
 
 
-def _fit(
-    X: da.Array | None,
-    given: NeighborGraph | None,
-    settings: Settings,
-    grid: Grid,
-    store: ResultStore,
-    progress: Progress,
-) -> Result:
-    n_rows, n_features = _number_of_rows(X, given), 1 if X is None else X.shape[1]
-    exact = given is not None or choose_method(n_rows, settings.method) == "exact"
-    graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
-    plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates, settings.tol_of_grid(n_rows))
-    check_memory(plan.worker_bytes)
-    check_space(store.path, plan.disk_bytes)
-    check_path_is_shared(str(store.path))
-    work = _Work(store, plan, progress)
+def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress) -> Result:
+    plan, grid = task.plan, task.grid
+    check_space(store.scratch_place, plan.disk_bytes)
+    check_path_is_shared(store.place)
+    store.skips = task.skips
+    stages = _Stages(Work(store, progress), plan)
+    with watched_memory(plan.worker_bytes, progress.tell) as memory:
+        if task.X is not None:
+            stages.points(task, settings)
+        stages.work.once("graph", lambda: stages.graph(task, settings), ("graph/indices", "graph/distances"))
+        found = stages.work.once("grid", lambda: stages.grid(grid, settings), ("columns",))
+        choice, picks, picked = found["choice"], found["picks"], found["picked"]
+        stages.clusters(task, choice.n_clusters)
 
-    if X is not None:
-        work.points(X, settings)
-    work.graph(given, graph_plan, grid, settings)
-    columns, tol = GridWork(store, plan, grid, progress), settings.tol_of_grid(n_rows)
-    candidates = columns.starts(settings.max_candidates, tol, settings.random_state)
-    _check_candidates(candidates, settings)
-    surface, picks = columns.cells(tol)
-    choice = criterion.choose(surface, grid, n_rows, settings.n_clusters)
-    picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
-    picked = picked[picked >= 0]
-    columns.keep_columns(picked, choice.n_neighbors, choice.lam, settings.tol)
-    work.clusters(choice.n_clusters)
-
+    if task.skips:
+        rows = store.array("rows")
+        picks, picked = np.where(picks < 0, -1, _rows_at(rows, np.maximum(picks, 0))), _rows_at(rows, picked)
     store.put("k", grid.ks)
     store.put("lam", grid.lams)
     store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
-    store.put("criterion", surface)
+    store.put("criterion", found["surface"])
     store.put("picks", picks)
     store.put("representatives", picked[: choice.n_clusters])
     store.describe(
         settings=settings.as_dict(),
         choice=asdict(choice),
-        n_candidates={str(k): len(found.rows) for k, found in candidates.items()},
-        largest_residual=_as_json(columns.residuals["kept"]),
-        grid_residual=_as_json(columns.residuals["grid"]),
-        most_passes=columns.most_passes,
+        n_candidates={str(k): count for k, count in found["n_candidates"].items()},
+        largest_residual=_as_json(found["residuals"]["kept"]),
+        grid_residual=_as_json(found["residuals"]["grid"]),
+        most_passes=found["most_passes"],
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=progress.seconds,
+        memory=memory.as_dict(),
     )
+    for reached, tol in (
+        (found["residuals"]["kept"], settings.tol),
+        (found["residuals"]["grid"], settings.tol_of_grid(task.n_rows)),
+    ):
+        _warn_if_not_converged(reached, tol)
     return Result(store)
+
+
+def _rows_at(rows: Any, numbers: Any) -> Any:
+    """Row numbers of the input for numbers among the clustered rows; few of them."""
+    different, at = np.unique(numbers, return_inverse=True)
+    return np.array([int(rows[int(number)]) for number in different])[at].reshape(numbers.shape)
 
 
 def _check_candidates(candidates: dict[int, Candidates], settings: Settings) -> None:
@@ -152,46 +241,81 @@ def _as_json(value: float) -> float | None:
     return value if np.isfinite(value) else None  # JSON has no NaN
 
 
-class _Work:
-    """The stages of one fit: each builds tasks, runs them, and returns what it stored."""
+class _Stages:
+    """The stages of one fit: each builds pieces of work, runs them, and leaves its result in the store."""
 
-    def __init__(self, store: ResultStore, plan: Plan, progress: Progress) -> None:
-        self._store, self._plan, self._progress = store, plan, progress
+    def __init__(self, work: Work, plan: Plan) -> None:
+        self.work, self._plan = work, plan
 
-    def points(self, X: da.Array, settings: Settings) -> None:
-        """Scale and project the rows."""
-        X = X.rechunk({0: self._plan.rows_per_chunk})
-        with self._progress.stage("preprocess", 1) as advance:
+    def points(self, task: _Task, settings: Settings) -> None:
+        """Find rows that are left out; scale and project the others."""
+        X, rows, counts = task.X, self._plan.rows_per_chunk, task.look.counts
+        assert X is not None
+        X = self.work.sent(X) if task.in_memory else X
+        if task.skips:
+            codes = X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)
+            self.work.run("rows", self.work.fill({"codes": codes}, codes.chunksize[0]))
+            numbers = kept_numbers(self.work.store.open("codes"), counts).rechunk(rows)
+            self.work.run("kept", self.work.fill({"rows": numbers}, rows))
+            X = kept_rows(X, counts)
+        X = X.rechunk({0: rows})
+        transform = self.work.once("preprocess", lambda: self._transform(X, settings), drop=False)
+        self.work.run("points", self.work.fill({"points": apply_transform(X, transform)}, rows))
+
+    def _transform(self, X: da.Array, settings: Settings) -> Transform:
+        with self.work.progress.stage("preprocess", 1) as advance:
             transform = learn_transform(
                 X, metric=settings.metric, scale=settings.scale, max_components=settings.max_components
             )
-            _keep_transform(self._store, transform)
+            _keep_transform(self.work.store, transform)
             advance()
-        self._write("points", {"points": apply_transform(X, transform)})
+        return transform
 
-    def graph(self, given: NeighborGraph | None, plan: GraphPlan, grid: Grid, settings: Settings) -> None:
+    def graph(self, task: _Task, settings: Settings) -> None:
         """Find the neighbours, once for every k; or take them as given."""
+        ks, given = task.grid.ks, task.given
         if given is None:
-            ks = grid.ks[0], grid.ks[-1]
             find_neighbors(
-                self._store, ks, plan, settings.method, settings.recall, settings.random_state, self._progress
+                self.work, (ks[0], ks[-1]), task.graph_plan, settings.method, settings.recall, settings.random_state
             )
         else:
-            lists = listed(given, grid.ks[-1], self._plan.rows_per_chunk)
+            lists = listed(given, ks[-1], self._plan.rows_per_chunk)
             arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
-            self._write("neighbors", {name: values for name, values in arrays.items() if values is not None})
-            self._store.describe_graph(method=given.method, recall=[asdict(value) for value in given.recall])
+            present = {name: values for name, values in arrays.items() if values is not None}
+            self.work.run("neighbors", self.work.fill(present, self._plan.rows_per_chunk))
+            self.work.store.describe_graph(method=given.method, recall=[asdict(value) for value in given.recall])
 
-    def clusters(self, n_clusters: int) -> None:
+    def grid(self, grid: Grid, settings: Settings) -> dict[str, Any]:
+        """Evaluate all cells, choose, and keep the winner's columns."""
+        work = GridWork(self.work, self._plan, grid)
+        tol = settings.tol_of_grid(work.n_rows)
+        candidates = work.starts(settings.max_candidates, tol, settings.random_state)
+        _check_candidates(candidates, settings)
+        surface, picks = work.cells(tol)
+        choice = criterion.choose(surface, grid, work.n_rows, settings.n_clusters)
+        picked = picks[grid.ks.index(choice.n_neighbors), grid.lams.index(choice.lam)]
+        picked = picked[picked >= 0]
+        work.keep_columns(picked, choice.n_neighbors, choice.lam, settings.tol)
+        return {
+            "surface": surface,
+            "picks": picks,
+            "choice": choice,
+            "picked": picked,
+            "n_candidates": {k: len(found.rows) for k, found in candidates.items()},
+            "residuals": work.residuals,
+            "most_passes": work.most_passes,
+        }
+
+    def clusters(self, task: _Task, n_clusters: int) -> None:
         """Store memberships, labels and confidence."""
-        self._write("memberships", vars(clustering(self._store.open("columns"), n_clusters)))
-
-    def _write(self, stage: str, arrays: dict[str, da.Array]) -> None:
-        """Compute arrays with one row per data row into the store."""
-        rows = self._plan.rows_per_chunk
-        tasks = [task for name, values in arrays.items() for task in self._store.fill(name, values, rows)]
-        with self._progress.stage(stage, len(tasks)) as advance:
-            run(tasks, advance)
+        store, rows = self.work.store, self._plan.rows_per_chunk
+        columns = store.open("columns")
+        if task.skips:
+            codes = store.open("codes")
+            found, rows = put_back(columns, n_clusters, codes, task.look.counts), codes.chunksize[0]
+        else:
+            found = clustering(columns, n_clusters)
+        self.work.run("memberships", self.work.fill(vars(found), rows))
 
 
 def _warn_if_not_converged(largest_residual: float, tol: float) -> None:

@@ -20,14 +20,18 @@ import numpy as np
 from cns_dask.cells import search_new_rows
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import NotAResultError
+from cns_dask.fingerprint import content_of, look
 from cns_dask.memberships import clustering_block, from_blocks
+from cns_dask.missing import KEPT, marked, row_codes
 from cns_dask.neighbors import exact_search
+from cns_dask.outputs import finished, new_result
 from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory, run
-from cns_dask.store import PREDICTION, new_result
+from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory
+from cns_dask.store import FORMAT_VERSION, PREDICTION
 from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
+from cns_dask.work import Work
 
 
 def predict(result: Result, new: Any) -> Clustering:
@@ -46,7 +50,9 @@ def predict(result: Result, new: Any) -> Clustering:
             "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
         )
     X = open_data(new, min_rows=1)
-    queries = apply_transform(X if is_lazy(new) else in_worker_memory(X), result.transform)
+    X = X if is_lazy(new) else in_worker_memory(X)
+    skips = result.settings.missing == "skip"
+    queries = apply_transform(X.map_blocks(filled_block, dtype=X.dtype) if skips else X, result.transform)
     if cells is None:
         found = exact_search(queries, result.stored("points"), choice.n_neighbors)
     else:
@@ -58,22 +64,50 @@ def predict(result: Result, new: Any) -> Clustering:
             found.indices.to_delayed().ravel(), found.distances.to_delayed().ravel(), strict=True
         )
     ]
+    clusterings = [dask.delayed(clustering_block)(block) for block in P]
+    if skips:
+        rows = X.to_delayed().ravel()
+        clusterings = [dask.delayed(marked_block)(each, block) for each, block in zip(clusterings, rows, strict=True)]
     like = da.empty((queries.shape[0], choice.n_clusters), chunks=(queries.chunks[0], choice.n_clusters))
-    return from_blocks([dask.delayed(clustering_block)(block) for block in P], like)
+    return from_blocks(clusterings, like)
+
+
+def filled_block(block: FloatArray) -> FloatArray:
+    """Rows that cannot be clustered, with zeros in their place."""
+    return np.where((row_codes(block) == KEPT)[:, None], block, 0.0)
+
+
+def marked_block(found: Clustering, block: FloatArray) -> Clustering:
+    """What was found, with rows that cannot be clustered marked as such."""
+    return marked(found, row_codes(block))
 
 
 def predict_to(
     out: str | os.PathLike[str], result: Result, new: Any, *, overwrite: bool = False, progress: Progress | None = None
 ) -> None:
-    """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`."""
+    """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`.
+
+    What an earlier run has left unfinished is continued; a finished output of the same rows and model stays as it is.
+    """
+    progress = progress or Progress()
     X = open_data(new, min_rows=1)
     rows = rows_per_chunk(X.shape[0], max(X.shape[1], result.choice.n_neighbors, result.choice.n_clusters))
-    found = vars(predict(result, X.rechunk({0: rows})))
-    with new_result(out, PREDICTION, overwrite=overwrite) as store:
-        check_path_is_shared(str(store.path))
-        tasks = [task for name, values in found.items() for task in store.fill(name, values, rows)]
-        with (progress or Progress()).stage("predict", len(tasks)) as advance:
-            run(tasks, advance)
+    X = X.rechunk({0: rows})
+    by_path = isinstance(new, str | os.PathLike)
+    seen = look(X, hashed=not by_path, counted=False, here=not is_lazy(new), progress=progress)
+    fingerprint = {
+        "data": {"shape": list(X.shape), "content": content_of(new, seen.digests)},
+        "model": result.details.get("fingerprint"),
+        "format_version": FORMAT_VERSION,
+    }
+    found = vars(predict(result, X))
+    if not overwrite and finished(out, PREDICTION, fingerprint) is not None:
+        progress.tell(f"{out} is finished already")
+        return
+    with new_result(out, PREDICTION, fingerprint, {"rows": rows}, overwrite=overwrite, tell=progress.tell) as store:
+        check_path_is_shared(store.place)
+        work = Work(store, progress)
+        work.run("predict", work.fill(found, rows))
         store.describe(model=result.path, choice=asdict(result.choice))
 
 

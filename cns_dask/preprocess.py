@@ -16,6 +16,7 @@ from cns_dask.errors import InvalidDataError
 from cns_dask.kernels import project_block
 from cns_dask.types import FloatArray, Transform
 
+SMALL = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
 SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -36,12 +37,14 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     kept = np.flatnonzero(highest > lowest)
     if kept.size == 0:
         kept = np.array([0])  # constant data: one column of zeros, where all distances are 0
-    scaler = StandardScaler(with_std=scale).fit(X[:, kept])
+    unit = _unit(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale)
+    ordinary = bool((unit == 1).all())
+    scaler = StandardScaler(with_std=scale).fit(X[:, kept] if ordinary else X[:, kept] / unit)
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
-        center=np.asarray(scaler.mean_),
-        scale=np.asarray(scaler.scale_) if scale else np.ones(kept.size),
+        center=np.asarray(scaler.mean_) * unit,
+        scale=np.asarray(scaler.scale_) * unit if scale else unit,
         components=None,
         normalize=metric == "cosine",
         magnitude=0.0,
@@ -51,6 +54,16 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     if max_components is None or kept.size <= max_components:
         return transform
     return _with_components(X, transform, max_components)
+
+
+def _unit(largest: FloatArray, scale: bool) -> FloatArray:
+    """What to divide columns by before their squares are summed: 1, or a power of two if these would leave the range.
+
+    Columns that are not scaled share one unit, so that their distances keep their proportions.
+    """
+    largest = largest if scale else np.full_like(largest, largest.max())
+    extreme = (largest > 1 / SMALL) | (largest < SMALL)
+    return np.where(extreme & (largest > 0), np.ldexp(1.0, np.frexp(largest)[1] - 1), 1.0)
 
 
 def apply_transform(X: da.Array, transform: Transform) -> da.Array:
@@ -67,7 +80,14 @@ def transform_block(block: FloatArray, transform: Transform, block_info: Any = N
     if not np.isfinite(block).all():
         bad = first_row + np.flatnonzero(~np.isfinite(block).all(axis=1))
         _raise_not_finite(bad, len(bad))
-    rows = (block[:, transform.kept] - transform.center) / transform.scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = (block[:, transform.kept] - transform.center) / transform.scale
+    beyond = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if beyond.size:
+        raise InvalidDataError(
+            f"Differences of values must be numbers of double precision. Got some that overflow in "
+            f"{beyond.size} row(s): {_first(first_row + beyond)}. Divide the column by its largest value."
+        )
     if transform.components is not None:
         projected = np.zeros((rows.shape[0], transform.components.shape[1]))
         project_block(np.ascontiguousarray(rows), transform.components, projected)

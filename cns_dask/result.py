@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
+import dask
 import dask.array as da
 import numpy as np
 
 from cns_dask.criterion import best_by_n_clusters
+from cns_dask.errors import InvalidSettingError, NotAResultError
 from cns_dask.memberships import clustering
-from cns_dask.settings import Settings, check_integer
-from cns_dask.store import ResultStore, open_store
+from cns_dask.missing import KEPT, put_back
+from cns_dask.settings import METHODS, Settings, check_integer
+from cns_dask.store import ResultStore, open_result_store
 from cns_dask.types import Cells, Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
+
+T = TypeVar("T")
 
 
 class Result:
@@ -44,8 +49,20 @@ class Result:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows that were clustered."""
+        """Number of rows, with those that were left out."""
         return int(self.stored("labels").shape[0])
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of rows that were left out, because of NaN or infinite values."""
+        return self.n_rows - int(self.stored("columns").shape[0])
+
+    @property
+    def rows(self) -> da.Array:
+        """Row number of every clustered row: what `points`, `graph` and the stored columns have a row for."""
+        if "rows" in self._store:
+            return self._store.open("rows")
+        return da.arange(self.n_rows, chunks=self.labels.chunks[0])
 
     @property
     def labels(self) -> da.Array:
@@ -86,12 +103,15 @@ class Result:
     @property
     def choice(self) -> Choice:
         """The winning cell and its margin."""
-        return Choice(**self._store.attributes["choice"])
+        return _typed(Choice, self._store.attributes.get("choice"))
 
     @property
     def settings(self) -> Settings:
         """The parameters of the fit."""
-        return Settings(**self._store.attributes["settings"])
+        try:
+            return Settings(**self._store.attributes["settings"])
+        except (KeyError, TypeError, InvalidSettingError) as error:
+            raise NotAResultError(f"The settings of a result must be those of a fit. Got others ({error}).") from error
 
     @property
     def largest_residual(self) -> float:
@@ -148,25 +168,44 @@ class Result:
 
     def at(self, n_clusters: int) -> Clustering:
         """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
-        check_integer("n_clusters", n_clusters, 1, self.stored("columns").shape[1])
-        return clustering(self._store.open("columns"), n_clusters)
+        columns = self._store.open("columns")
+        check_integer("n_clusters", n_clusters, 1, columns.shape[1])
+        if "codes" not in self._store:
+            return clustering(columns, n_clusters)
+        codes = self._store.open("codes")
+        counts = dask.compute(*((block == KEPT).sum() for block in codes.blocks))
+        return put_back(columns, n_clusters, codes, tuple(map(int, counts)))
 
     def sizes(self) -> IntArray:
         """Number of rows in each cluster (K,)."""
-        counts = da.bincount(self.labels, minlength=self.choice.n_clusters).compute()
-        return np.asarray(counts)
+        labels = da.maximum(self.labels, -1) + 1  # rows that were left out, first
+        counts = da.bincount(labels, minlength=self.choice.n_clusters + 1).compute()
+        return np.asarray(counts)[1:]
 
     def best_by_n_clusters(self) -> list[Choice]:
         """The best cell of every number of clusters, best first."""
-        return best_by_n_clusters(self.criterion, self.grid, self.n_rows)
+        return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
 
 
 def stored_graph(store: ResultStore) -> NeighborGraph:
     """The graph in a store, opened lazily."""
     known = store.graph_attributes
     distances = store.open("graph/distances") if "graph/distances" in store else None
-    recall = tuple(Recall(**value) for value in known["recall"])
-    return NeighborGraph(store.open("graph/indices"), distances, known["method"], recall)
+    method, recall = known.get("method"), known.get("recall")
+    if method not in (*METHODS, "given") or not isinstance(recall, list):
+        raise NotAResultError(f"The graph must tell how it was found. Got method {method!r}, recall {recall!r}.")
+    values = tuple(_typed(Recall, value) for value in recall)
+    return NeighborGraph(store.open("graph/indices"), distances, method, values)
+
+
+def _typed(record: type[T], values: Any) -> T:
+    """A record from stored values, each of which has the type that it must have: stores come from anywhere."""
+    hints = get_type_hints(record)
+    allowed = {name: (hint | int) if isinstance(0.0, hint) else hint for name, hint in hints.items()}
+    fits = isinstance(values, dict) and values.keys() == hints.keys()
+    if not fits or not all(isinstance(values[name], kind) for name, kind in allowed.items()):
+        raise NotAResultError(f"A result must hold the values of {record.__name__}. Got {values!r}.")
+    return record(**values)
 
 
 def stored_cells(store: ResultStore) -> Cells | None:
@@ -186,4 +225,4 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     path
         The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
     """
-    return Result(open_store(path))
+    return Result(open_result_store(path))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import logging
+import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +17,12 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.callbacks import Callback
+from dask.utils import key_split
 
-from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
+from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError, WorkersLostError
+from cns_dask.places import Place
 
+LOG = logging.getLogger("cns_dask")
 CONNECT_SECONDS = 10
 LINE_SECONDS = 30  # between lines about a long stage
 
@@ -39,6 +44,15 @@ class Progress:
             self.seconds[name] = time.perf_counter() - started
             self._end(self.seconds[name])
 
+    def found(self, name: str, count: int | None = None, total: int | None = None) -> None:
+        """Tell that pieces of a stage (or all of it) were there from an earlier run."""
+        what = "all of it was" if count is None else f"{count} of {total} piece{'s were' if total != 1 else ' was'}"
+        LOG.info("%s: %s there", name, what)
+        self.tell(f"{name}: {what} there")
+
+    def tell(self, line: str) -> None:
+        """Say something about the run."""
+
     def _begin(self, name: str, total: int) -> None: ...
     def _advance(self) -> None: ...
     def _end(self, seconds: float) -> None: ...
@@ -50,6 +64,10 @@ class LineProgress(Progress):
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
+
+    def tell(self, line: str) -> None:
+        """Write it."""
+        self._write(line)
 
     def _begin(self, name: str, total: int) -> None:
         self._stage, self._done, self._started = f"{name}: {{}} of {total}", 0, time.perf_counter()
@@ -74,6 +92,10 @@ class BarProgress(Progress):
     def __init__(self, console: Any) -> None:
         super().__init__()
         self._console = console
+
+    def tell(self, line: str) -> None:
+        """Print it above the bar."""
+        self._console.print(line, highlight=False, markup=False)
 
     def _begin(self, name: str, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -102,13 +124,18 @@ def visible_progress() -> Progress:
 
 
 def run(
-    tasks: Sequence[Any], advance: Callable[[], None] = lambda: None, finished: Callable[[int], None] = lambda _: None
+    tasks: Sequence[Any],
+    advance: Callable[[], None] = lambda: None,
+    finished: Callable[[int], None] = lambda _: None,
+    stage: str = "",
 ) -> list[Any]:
     """Compute Delayed objects on whatever scheduler is active, and return their values in order.
 
     `advance` and `finished` are called as each of them is done, the latter with its position. On a cluster the first
-    error cancels the rest.
+    error cancels the rest; a worker that dies is replaced by others, until a task has seen too many of them die.
     """
+    if not tasks:
+        return []
     client = active_client()
     if client is None:
         from threadpoolctl import threadpool_limits
@@ -123,16 +150,26 @@ def run(
         told = Callback(posttask=tell)
         with told, threadpool_limits(1, user_api="blas"):  # a task has one core, as on workers
             return list(dask.compute(*tasks))
-    from distributed import as_completed
+    from distributed import KilledWorker, as_completed
 
     futures = client.compute(list(tasks))
     positions = {future.key: position for position, future in enumerate(futures)}
+    values: dict[int, Any] = {}
     try:
         for future in as_completed(futures, raise_errors=False):
-            future.result()
+            position = positions[future.key]
+            values[position] = future.result()
+            future.release()  # or it would be done again if its worker died
             advance()
-            finished(positions[future.key])
-        return list(client.gather(futures))
+            finished(position)
+        return [values[position] for position in range(len(tasks))]
+    except KilledWorker as error:
+        raise WorkersLostError(
+            f"A task must end before its worker does. Got {key_split(error.task)}{stage and f' (of stage {stage})'}, "
+            f"which was on {error.allowed_failures + 1} workers when they died, the last of them "
+            f"{error.last_worker.address}. Most often this is for want of memory: give the workers more, or fewer "
+            "threads; `cns-dask plan` tells what a fit needs. What was done is kept: the same run goes on from there."
+        ) from error
     finally:
         pending = [future for future in futures if not future.done()]
         if pending:
@@ -173,8 +210,18 @@ def in_worker_memory(X: da.Array) -> da.Array:
 
 
 @contextmanager
-def connection(scheduler: str | None = None, scheduler_file: str | None = None, workers: int = 0) -> Iterator[None]:
-    """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads."""
+def connection(
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    workers: int = 0,
+    tls: tuple[str | None, str | None, str | None] = (None, None, None),
+) -> Iterator[None]:
+    """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads.
+
+    `tls` are the files of authority, certificate and key for a scheduler with TLS; without them Dask's configuration
+    counts. A local cluster listens on this machine only.
+    """
+    security = _security(tls)
     if sum(map(bool, (scheduler, scheduler_file, workers))) > 1:
         raise InvalidSettingError("Only one of scheduler, scheduler file and workers must be given. Got several.")
     if scheduler is None and scheduler_file is None and workers == 0:
@@ -183,14 +230,27 @@ def connection(scheduler: str | None = None, scheduler_file: str | None = None, 
         with _local_cluster(workers) as cluster, _client(cluster):
             yield
     else:
-        with _client(scheduler, scheduler_file):
+        with _client(scheduler, scheduler_file, security):
             yield
+
+
+def _security(tls: tuple[str | None, str | None, str | None]) -> Any | None:
+    """What distributed needs for TLS; None if no file is given."""
+    if not any(tls):
+        return None
+    options = dict(zip(("--tls-ca", "--tls-cert", "--tls-key"), tls, strict=True))
+    without = [name for name, file in options.items() if not file or not Path(file).is_file()]
+    if without:
+        raise InvalidSettingError(f"TLS needs three files that exist. Got none for {', '.join(without)}.")
+    from distributed.security import Security
+
+    ca, cert, key = tls
+    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
 
 
 def check_memory(worker_bytes: Callable[[int], int]) -> None:
     """Refuse to start when a worker, or this machine, has less memory than `worker_bytes(threads)`."""
-    client = active_client()
-    for name, threads, limit in _this_process() if client is None else _workers(client):
+    for name, threads, limit in processes():
         needed = worker_bytes(threads)
         if limit and needed > limit:
             raise NotEnoughMemoryError(
@@ -199,17 +259,23 @@ def check_memory(worker_bytes: Callable[[int], int]) -> None:
             )
 
 
-def check_path_is_shared(path: str) -> None:
-    """Refuse to start when a worker cannot see `path`, where the stages keep their results."""
-    client = active_client()
+def check_path_is_shared(place: Place) -> None:
+    """Refuse to start when a worker cannot see the place where the stages keep their results."""
+    client, path = active_client(), place.path
     if client is None:
         return
-    blind = [worker for worker, seen in client.run(os.path.isdir, path).items() if not seen]
+    blind = [worker for worker, seen in client.run(place.exists, "zarr.json").items() if not seen]
     if blind:
         raise SchedulerError(
             f"Every worker must see the folder of the result ({path}). {', '.join(blind)} cannot. "
-            "Give an output on a disk that all machines share."
+            "Give an output on a disk that all machines share, or in an object store."
         )
+
+
+def processes() -> Iterator[tuple[str, int, int]]:
+    """Name, threads and memory of every process that tasks run in."""
+    client = active_client()
+    yield from _this_process() if client is None else _workers(client)
 
 
 def _workers(client: Any) -> Iterator[tuple[str, int, int]]:
@@ -234,10 +300,25 @@ def _local_cluster(workers: int) -> Iterator[Any]:
     from distributed import LocalCluster
 
     threads = max(1, dask.system.CPU_COUNT // workers)
-    with LocalCluster(
-        n_workers=workers, threads_per_worker=threads, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with _deaf_to_interrupts():
+        cluster = LocalCluster(
+            n_workers=workers, threads_per_worker=threads, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        )
+    with cluster:
         yield cluster
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, which a terminal sends to all: this one ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heard)
 
 
 def _wait_for(path: Path) -> None:
@@ -250,7 +331,7 @@ def _wait_for(path: Path) -> None:
 
 
 @contextmanager
-def _client(address: Any = None, scheduler_file: str | None = None) -> Iterator[None]:
+def _client(address: Any = None, scheduler_file: str | None = None, security: Any = None) -> Iterator[None]:
     from distributed import Client
 
     named = scheduler_file or address
@@ -258,7 +339,9 @@ def _client(address: Any = None, scheduler_file: str | None = None) -> Iterator[
         if scheduler_file is not None:
             _wait_for(Path(scheduler_file))
         # not the default before it is connected: Dask would go on using a client that never was
-        client = Client(address, scheduler_file=scheduler_file, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = Client(
+            address, scheduler_file=scheduler_file, security=security, timeout=CONNECT_SECONDS, set_as_default=False
+        )
     except Exception as error:  # distributed also fails with assertions on files and addresses that are none
         raise SchedulerError(
             f"A Dask scheduler must answer at {named} within {CONNECT_SECONDS} s. Got: {error}. "

@@ -12,6 +12,7 @@ from cns_dask.types import Grid
 
 METRICS = ("euclidean", "cosine")
 METHODS = ("auto", "exact", "cells", "descent")
+MISSING = ("error", "skip")
 
 TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4  # up to so many rows the grid is searched with `tol`; above with this
 
@@ -61,6 +62,7 @@ CONSTRAINTS: dict[str, tuple[str, Check]] = {
     "tol": ("a number from 1e-13 to 0.1", _tolerance),
     "grid_tol": ("None or a number from 1e-13 to 0.1", _optional(_tolerance)),
     "random_state": ("an integer of at least 0", _integer(0)),
+    "missing": (f"one of {MISSING}", lambda value: isinstance(value, str) and value in MISSING),
 }
 
 
@@ -103,6 +105,10 @@ class Settings:
     random_state
         Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
         speed, not results beyond `tol`.
+    missing
+        What to do with rows that hold NaN or infinite values: "error", or "skip": the others are clustered as if these
+        were not there, and these get the label -3 (a value is missing) or -2 (one is infinite), no memberships (NaN)
+        and confidence 0. Row numbers stay those of the input.
 
     Examples
     --------
@@ -128,6 +134,7 @@ class Settings:
     tol: float = 1e-9
     grid_tol: float | None = None
     random_state: int = 0
+    missing: str = "error"
 
     def __post_init__(self) -> None:
         for field in fields(self):

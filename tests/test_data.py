@@ -82,8 +82,6 @@ def test_numbers_of_any_type_become_float64(dtype):
         (np.ones((1, 3)), "minimum of 2 is required"),
         (np.ones(5), "Expected 2D array"),
         (np.array([["a", "b"], ["c", "d"]]), "numeric"),
-        (np.array([[1.0, np.nan], [2, 3]]), "NaN"),
-        (np.array([[1.0, np.inf], [2, 3]]), "infinity"),
         (np.ones((4, 0)), "0 feature"),
         (da.ones((4, 0)), r"1 feature\. Got 4 row\(s\) and 0"),
         (da.ones((1, 3)), r"at least 2 row\(s\).*Got 1 row"),
@@ -97,11 +95,11 @@ def test_bad_arrays(source, message):
         open_data(source)
 
 
-def test_masked_arrays_are_refused():
-    masked = np.ma.masked_array(X, mask=X > 20)
-    for source in (masked, da.from_array(masked)):
-        with pytest.raises(InvalidDataError, match="must not be masked"):
-            open_data(source)
+def test_what_is_masked_is_missing():
+    for values in (X, X.astype(int)):
+        masked = np.ma.masked_array(values, mask=X > 20)
+        for source in (masked, da.from_array(masked, chunks=(2, 3))):
+            np.testing.assert_array_equal(open_data(source).compute(), np.where(X > 20, np.nan, values))
 
 
 def test_empty_chunks_are_dropped():

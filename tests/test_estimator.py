@@ -145,8 +145,13 @@ def test_a_result_is_kept_where_it_was_asked_for(blobs, tmp_path):
     out = tmp_path / "clusters.zarr"
     model = CNS().fit(blobs, out=out)
     np.testing.assert_array_equal(open_result(out).labels.compute(), model.labels_)
-    with pytest.raises(OutputError, match="must not exist"):
-        CNS().fit(blobs, out=out)
+    again = CNS().fit(blobs, out=out)  # at once
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    assert again.result_.details["seconds"] == model.result_.details["seconds"]
+    with pytest.raises(OutputError, match=r"where settings\.n_clusters is None, not 2"):
+        CNS(n_clusters=2).fit(blobs, out=out)
+    with pytest.raises(OutputError, match=r"where data\.content is"):
+        CNS().fit(blobs + 1e-9, out=out)
     CNS(n_clusters=2).fit(blobs, out=out, overwrite=True)
     assert open_result(out).choice.n_clusters == 2
 

@@ -11,6 +11,7 @@ from cns_dask import CNS
 from cns_dask.data import open_data
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
 from cns_dask.pipeline import fit
+from cns_dask.places import Place
 from cns_dask.runtime import active_client, check_memory, check_path_is_shared, in_worker_memory
 from cns_dask.settings import Settings
 
@@ -88,7 +89,7 @@ def test_workers_are_checked_before_anything_runs(client, tmp_path):
     with pytest.raises(NotEnoughMemoryError, match=r"worker tcp://.* must be at least"):
         check_memory(lambda threads: 10**15)
     with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
-        check_path_is_shared(str(tmp_path / "nowhere"))
+        check_path_is_shared(Place(tmp_path / "nowhere"))
 
 
 @pytest.mark.slow
@@ -134,19 +135,17 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
 
 def test_a_worker_holds_the_graph_of_a_k_as_a_file_that_it_maps(client, blobs, monkeypatch):
     """Not inside tasks: what is sent is smaller than the graph by far."""
-    from cns_dask import grid
+    from cns_dask import grid, work
 
     sent = []
-    delayed = grid.dask.delayed
+    task = work.Stage.task
 
-    def weighed(function):
-        def call(*arguments):
-            sent.append(len(pickle.dumps(arguments, protocol=5)))
-            return delayed(function)(*arguments)
+    def weighed(self, piece):
+        if piece.function is grid.solve_and_write:
+            sent.append(len(pickle.dumps(piece.arguments, protocol=5)))
+        return task(self, piece)
 
-        return call if function is grid.solve_and_write else delayed(function)
-
-    monkeypatch.setattr(grid.dask, "delayed", weighed)
+    monkeypatch.setattr(work.Stage, "task", weighed)
     X = np.random.default_rng(3).standard_normal((4000, 3))
     fit(X, Settings(n_neighbors=20, lam=0.1, max_candidates=32, max_clusters=5))
     assert sent

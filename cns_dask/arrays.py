@@ -1,0 +1,276 @@
+"""Zarr arrays: opened, created, and read and written by slices where a task needs them. The only door to zarr.
+
+Every chunk that we write carries a checksum, and the stores that hold them are tried again when they falter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+import zarr
+import zarr.codecs
+import zarr.storage
+
+from cns_dask.errors import DamagedError, InvalidDataError, StoreError
+from cns_dask.places import Place, persistently_async
+
+COMPRESSED = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec())
+AS_IT_IS = (zarr.codecs.Crc32cCodec(),)  # four bytes behind the values, which can be mapped
+
+
+class PersistentStore(zarr.storage.WrapperStore[Any]):
+    """A store that is tried again when it falters.
+
+    A `strict` one holds arrays that were written whole: there a chunk that is missing is an error, not a fill value.
+    """
+
+    def __init__(self, store: Any, strict: bool = False) -> None:
+        super().__init__(store)
+        self.strict = strict
+
+    def _with_store(self, store: Any) -> PersistentStore:
+        return PersistentStore(store, self.strict)
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Read a file."""
+        found = await persistently_async(self._store.get, key, prototype, byte_range)
+        if found is None and self.strict and "/c/" in key:
+            raise DamagedError(f"Every chunk of a result must be there. Got none for {key}. {ADVICE}")
+        return found
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a file."""
+        await persistently_async(self._store.set, key, value)
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is a file."""
+        return bool(await persistently_async(self._store.exists, key))
+
+    async def delete(self, key: str) -> None:
+        """Remove a file."""
+        await persistently_async(self._store.delete, key)
+
+
+ADVICE = "Run an unfinished fit again to replace it; restore a finished result, or fit it again with overwrite."
+
+
+def open_store(place: Place, *, read_only: bool = False, strict: bool = False) -> Any:
+    """A Zarr store at a place."""
+    if place.is_local:
+        store: Any = zarr.storage.LocalStore(place.path, read_only=read_only)
+    else:
+        place._files  # noqa: B018 - a clear error if nobody knows this kind of store
+        store = zarr.storage.FsspecStore.from_url(
+            place.path, storage_options={"use_listings_cache": False}, read_only=read_only
+        )
+    return PersistentStore(store, strict)
+
+
+def open_group(place: Place, mode: Literal["r", "r+"] = "r", *, strict: bool = False) -> Any:
+    """The group at a place."""
+    store = open_store(place, read_only=mode == "r", strict=strict)
+    return zarr.open_group(store, mode=mode, use_consolidated=False)
+
+
+def create_group(place: Place) -> None:
+    """Make an empty group."""
+    zarr.create_group(open_store(place), zarr_format=3)
+
+
+def create_array(
+    place: Place,
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dtype: str,
+    *,
+    compressed: bool,
+    dims: tuple[str, ...] | None = None,
+    attributes: dict[str, Any] | None = None,
+) -> StoredArray:
+    """Make an array in the group at a place, or open the one that an earlier run has made just so."""
+    chunks = tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True))
+    if not place.exists("zarr.json"):
+        create_group(place)
+    group = open_group(place, "r+")
+    found = group[name] if place.exists(f"{name}/zarr.json") else None
+    if found is not None and (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
+        return StoredArray(found)
+    array = group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        dimension_names=dims,
+        fill_value=_no_value(dtype),
+        compressors=COMPRESSED if compressed else AS_IT_IS,
+        attributes=attributes or {},
+        config={"write_empty_chunks": True},  # a chunk that is not there was not written
+        overwrite=True,
+    )
+    return StoredArray(array)
+
+
+class StoredArray:
+    """An opened array on disk: small to ship inside a task, read and written by slices where it arrives.
+
+    A bare Zarr array is a dataclass, into which Dask would look for collections once for every task; as a task of its
+    own it would bind all that use it to the worker that holds it.
+    """
+
+    def __init__(self, array: zarr.Array[Any], owner: Any = None, *, foreign: bool = False) -> None:
+        self._array, self._foreign = array, foreign  # foreign: the caller's data
+        self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
+        self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
+        self.shards = array.shards
+        self._files = _chunk_files(array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(StoredArray, foreign=self._foreign), (self._array,)
+
+    def __getitem__(self, selection: Any) -> Any:
+        mapped = None if self._files is None else self._mapped(selection)
+        return self._read(selection) if mapped is None else mapped
+
+    def _read(self, selection: Any) -> Any:
+        try:
+            return self._array[selection]
+        except (ValueError, RuntimeError) as error:  # of checksums, and of Blosc
+            if isinstance(error, DamagedError):
+                raise
+            if self._foreign:
+                raise InvalidDataError(
+                    f"Every chunk of the data must be readable. Got one that is not ({error})."
+                ) from error
+            raise DamagedError(
+                f"Every chunk of {self._array.name} must be as it was written. Got one that is not ({error}). {ADVICE}"
+            ) from error
+
+    def is_whole(self, region: tuple[slice, ...]) -> bool:
+        """Whether all chunks of a region of a strict store are there, and as they were written."""
+        try:
+            self._read(region)
+        except (DamagedError, StoreError):
+            return False
+        return True
+
+    def _mapped(self, selection: Any) -> np.ndarray[Any, Any] | None:
+        """A region of chunks that lie as they are in local files: mapped, so that only what is used is read.
+
+        None if that is not so, or if the selection is anything but integers and plain slices.
+        """
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        if not all(isinstance(each, slice | int) for each in selection):
+            return None
+        whole = (*selection, *[slice(None)] * (self.ndim - len(selection)))
+        bounds = tuple(_bounds(each, size) for each, size in zip(whole, self.shape, strict=True))
+        region = self._region(bounds) if all(start < stop for start, stop in bounds) else None
+        picked = tuple(0 if isinstance(each, int) else slice(None) for each in whole)
+        return None if region is None else region[picked]
+
+    def _region(self, bounds: tuple[tuple[int, int], ...]) -> np.ndarray[Any, Any] | None:
+        """The region within these bounds: of one chunk as it is mapped, of several a copy."""
+        numbers = []
+        for axis, ((start, stop), size) in enumerate(zip(bounds, self.chunks, strict=True)):
+            edge = (start // size + 1) * size
+            if stop > edge:
+                cuts = [start, *range(edge, stop, size), stop]
+                pieces = [self._region((*bounds[:axis], cut, *bounds[axis + 1 :])) for cut in itertools.pairwise(cuts)]
+                return None if any(piece is None for piece in pieces) else np.concatenate(pieces, axis)  # type: ignore[arg-type]
+            numbers.append(start // size)
+        file = self._files.joinpath(*map(str, numbers))  # type: ignore[union-attr]
+        if not file.is_file():
+            return None
+        try:
+            mapped = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as one's own
+        except ValueError as error:
+            raise DamagedError(f"Every chunk must be as it was written. Got {file} ({error}). {ADVICE}") from error
+        chunk = np.asarray(mapped)
+        origins = [number * size for number, size in zip(numbers, self.chunks, strict=True)]
+        return chunk[tuple(slice(start - at, stop - at) for (start, stop), at in zip(bounds, origins, strict=True))]
+
+    def __setitem__(self, selection: Any, values: Any) -> None:
+        self._array[selection] = values
+
+
+def open_array(location: str) -> da.Array:
+    """Open any Zarr array (path or URL) lazily, by whole shards where it has them."""
+    place = Place(location)
+    single = place.is_local and Path(place.path).is_file()  # zarr knows such, as .zip
+    try:
+        array = zarr.open_array(place.path if single else open_store(place, read_only=True), mode="r")
+    except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
+        raise InvalidDataError(
+            f"The path must hold a Zarr array. Got {location}, which does not open as one ({error}). "
+            "For an array inside a group give the path of the array itself."
+        ) from error
+    _refuse_code(array.metadata.to_dict(), location)
+    return lazy(StoredArray(array, foreign=True))
+
+
+def _refuse_code(known: Any, location: str) -> None:
+    """Refuse an array whose chunks are pickles: to read them would run whatever they hold."""
+    if isinstance(known, dict):
+        if any("pickle" in str(known.get(key, "")).lower() for key in ("id", "name")):
+            raise InvalidDataError(f"The data must be plain numbers. Got {location}, whose chunks are pickled objects.")
+        known = list(known.values())
+    if isinstance(known, list | tuple):
+        for each in known:
+            _refuse_code(each, location)
+
+
+def aligned_regions(values: da.Array, target: StoredArray) -> list[tuple[slice, ...]]:
+    """The region of `target` that each chunk of `values` is written to: whole chunks of it.
+
+    Two tasks that share a chunk would corrupt it silently, so misaligned chunks are refused.
+    """
+    if values.shape != target.shape:
+        raise ValueError(f"Shapes must be equal. Got {values.shape} for {target.shape}.")
+    for sizes, chunk in zip(values.chunks, target.chunks, strict=True):
+        if any(size % chunk for size in sizes[:-1]):
+            raise ValueError(f"Chunks must be multiples of {chunk} to be written whole. Got {sizes}.")
+    return list(da.core.slices_from_chunks(values.chunks))
+
+
+def write_blocks(
+    blocks: Sequence[np.ndarray[Any, Any]], targets: Sequence[StoredArray], regions: Sequence[tuple[slice, ...]]
+) -> None:
+    """Write a block of each array into its region."""
+    for block, target, region in zip(blocks, targets, regions, strict=True):
+        target[tuple(region)] = block
+
+
+def lazy(array: StoredArray) -> da.Array:
+    """A Dask array whose tasks each carry the opened array."""
+    return da.from_array(array, chunks=array.shards or array.chunks, name=False, inline_array=True)
+
+
+def _bounds(selection: slice | int, size: int) -> tuple[int, int]:
+    """First and last + 1 of a selection of consecutive entries."""
+    if isinstance(selection, int):
+        return selection % size, selection % size + 1
+    start, stop, step = selection.indices(size)
+    return (start, stop) if step == 1 else (0, 0)
+
+
+def _chunk_files(array: zarr.Array[Any]) -> Path | None:
+    """Folder of the chunks of an array on a local disk, if they lie there as they are in memory."""
+    root, known = getattr(getattr(array.store, "_store", None), "root", None), array.metadata.to_dict()
+    codecs: Any = known.get("codecs", ())
+    plain = known["zarr_format"] == 3 and all(
+        codec["name"] in ("bytes", "crc32c") and codec.get("configuration", {}).get("endian", "little") == "little"
+        for codec in codecs
+    )
+    slashed = plain and known["chunk_key_encoding"] == {"name": "default", "configuration": {"separator": "/"}}
+    return Path(root) / array.path / "c" if slashed and isinstance(root, Path) else None
+
+
+def _no_value(dtype: str) -> float | int:
+    """What a lost chunk reads as: nothing that looks like a value."""
+    return {"f": np.nan, "i": -1, "u": int(np.iinfo(dtype).max) if dtype[0] == "u" else 0}[dtype[0]]

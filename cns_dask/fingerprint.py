@@ -1,0 +1,51 @@
+"""What tells one data set from another, without a copy of it: shape, type, and marks or hashes of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.missing import KEPT, row_codes
+from cns_dask.places import Place
+from cns_dask.runtime import Progress, run
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one reading of the data told: hashes of their chunks, and how many rows of each can be clustered."""
+
+    digests: tuple[str, ...]
+    counts: tuple[int, ...]
+
+
+def look(X: da.Array, *, hashed: bool, counted: bool, here: bool, progress: Progress) -> Look:
+    """Read the data once, chunk by chunk, if there is a reason to; `here` if they are in this process's memory."""
+    if not (hashed or counted):
+        return Look((), X.chunks[0])
+    tasks = [dask.delayed(look_at)(block, hashed, counted) for block in X.to_delayed().ravel()]
+    with progress.stage("look", len(tasks)) as advance:
+        seen = dask.compute(*tasks, scheduler="synchronous") if here else run(tasks, advance)
+    digests, counts = zip(*seen, strict=True)
+    return Look(digests, counts)
+
+
+def look_at(block: Any, hashed: bool, counted: bool) -> tuple[str, int]:
+    """Hash of a chunk, and the number of its rows that can be clustered: all, unless they are `counted`."""
+    word = hashlib.blake2b(np.ascontiguousarray(block).data, digest_size=16).hexdigest() if hashed else ""
+    return word, int((row_codes(block) == KEPT).sum()) if counted else len(block)
+
+
+def content_of(source: Any, digests: tuple[str, ...]) -> str:
+    """One word for the content: of a path or URL from the marks that its store keeps, else from the hashes."""
+    return digest(Place(source).marks() if isinstance(source, str | os.PathLike) else digests)
+
+
+def digest(value: Any) -> str:
+    """A short word for plain values."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,264 @@
+"""Folders on a disk or an object store: small files written whole, made once, and tried again when a store falters.
+
+The only door to fsspec. Arrays are not its matter: see `arrays`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import shutil
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cns_dask.errors import StoreError
+
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1  # seconds; doubled after every attempt
+LASTING = {  # what another attempt does not mend
+    errno.ENOENT, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY,
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EFBIG,
+}  # fmt: skip
+LASTING_KINDS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
+CLIENTS = {"aiohttp", "aiobotocore", "botocore", "urllib3"}  # their errors are no OSErrors
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another attempt may succeed: a network or a server that falters, no missing file and no full disk."""
+    if isinstance(error, OSError):
+        return not isinstance(error, (*LASTING_KINDS, StoreError)) and error.errno not in LASTING
+    return type(error).__module__.split(".")[0] in CLIENTS
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait after each failed attempt: ever longer, and by chance, so that workers do not return together."""
+    for attempt in range(ATTEMPTS - 1):
+        yield FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)
+
+
+def _given_up(error: BaseException) -> StoreError:
+    return StoreError(f"The store must answer within {ATTEMPTS} attempts. Got {type(error).__name__}: {error}.")
+
+
+def persistently(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function of a store, again if it falters."""
+    for pause in _pauses():
+        try:
+            return function(*arguments, **options)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            time.sleep(pause)
+    try:
+        return function(*arguments, **options)
+    except Exception as error:
+        raise (_given_up(error) if is_passing(error) else error) from error
+
+
+async def persistently_async(function: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+    """Await a function of a store, again if it falters."""
+    for pause in _pauses():
+        try:
+            return await function(*arguments, **options)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            await asyncio.sleep(pause)
+    try:
+        return await function(*arguments, **options)
+    except Exception as error:
+        raise (_given_up(error) if is_passing(error) else error) from error
+
+
+class Place:
+    """A folder: a path of this machine (or of a disk that machines share), or a URL that fsspec knows, as s3://...
+
+    Names are relative to it, with slashes. What is written appears whole or not at all.
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        text = os.fspath(location).removeprefix("file://")
+        self.is_local = "://" not in text
+        self.path = str(Path(text).expanduser().absolute()) if self.is_local else text.rstrip("/")
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __truediv__(self, name: str) -> Place:
+        return Place(f"{self.path}/{name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Place:
+        """The folder that holds this one."""
+        return Place(self.path.rpartition("/")[0] or "/")
+
+    @property
+    def _files(self) -> Any:
+        """The file system of a URL. Listings are never remembered: other machines write there too."""
+        import fsspec  # type: ignore[import-untyped]
+
+        protocol = self.path.partition("://")[0]
+        try:
+            return fsspec.filesystem(protocol, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise StoreError(
+                f"The kind of store must be known. Got {self.path} ({error}). "
+                "For Amazon's and compatible object stores: pip install 'cns_dask[s3]'."
+            ) from error
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}" if name else self.path
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is a file or folder."""
+        at = self._at(name)
+        return bool(persistently(os.path.lexists if self.is_local else self._files.exists, at))
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        try:
+            return bytes(persistently(_read if self.is_local else self._files.cat_file, self._at(name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write or replace a file."""
+        persistently(_write if self.is_local else self._files.pipe_file, self._at(name), content)
+
+    def claim(self, name: str, content: bytes) -> bool:
+        """Write a file that must not be there yet; False if it is. Of several at once, one succeeds."""
+        try:
+            if self.is_local:
+                persistently(_create, self._at(name), content)
+            else:
+                persistently(self._files.pipe_file, self._at(name), content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names of the files and folders in a folder; none if it is not there."""
+        at = self._at(folder)
+        try:
+            found = persistently(os.listdir, at) if self.is_local else persistently(self._files.ls, at, detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted({str(path).rstrip("/").rpartition("/")[2] for path in found} - {""})
+
+    def marks(self) -> list[tuple[Any, ...]]:
+        """Name, size and what tells a change (etag or time) of every file below, or of the file itself."""
+        if not self.is_local:
+            found = persistently(self._files.find, self.path, detail=True)
+            keys = ("ETag", "etag", "LastModified", "mtime", "created")
+            return sorted(
+                (name, info["size"], next((str(info[key]) for key in keys if info.get(key)), ""))
+                for name, info in found.items()
+            )
+        root = Path(self.path)
+        files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+        stats = ((str(path.relative_to(root)), path.stat()) for path in files)
+        return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+
+    def remove(self, name: str = "") -> None:
+        """Remove a file or a folder with all that it holds; nothing happens if it is not there."""
+        at = self._at(name)
+        try:
+            if self.is_local:
+                persistently(_remove, at)
+            else:
+                persistently(self._files.rm, at, recursive=True)
+        except FileNotFoundError:
+            pass
+
+    def move_to(self, target: Place, aside: Place, last: str) -> None:
+        """Put this folder in the place of `target`, which may exist.
+
+        A rename where there is one: `target` is moved `aside` first, and comes back if that fails. Object stores only
+        copy: there the file `last`, which makes the folder what it is, goes first from the old one and comes last.
+        """
+        if not self.is_local:
+            return self._copy_to(target, last)
+        existed = target.exists()
+        if existed:
+            Path(target.path).rename(aside.path)
+        try:
+            Path(self.path).rename(target.path)
+        except OSError:
+            if existed:
+                Path(aside.path).rename(target.path)
+            raise
+
+    def _copy_to(self, target: Place, last: str) -> None:
+        target.remove(last)
+        target.remove()
+        root = self._files._strip_protocol(self.path)
+        names = [str(path).removeprefix(root).lstrip("/") for path in persistently(self._files.find, self.path)]
+        names = [name for name in names if name != last]
+        persistently(self._files.copy, [self._at(name) for name in names], [target._at(name) for name in names])
+        persistently(self._files.copy, self._at(last), target._at(last))
+        self.remove()
+
+    def make(self) -> None:
+        """Make the folder where there are such things."""
+        if self.is_local:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+
+    def free_bytes(self) -> int | None:
+        """Free space, where that is known."""
+        return shutil.disk_usage(self.path).free if self.is_local else None
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _write(path: str, content: bytes) -> None:
+    """Beside it first, then renamed: whoever reads sees the old or the new."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{uuid.uuid4().hex}.new")
+    try:
+        beside.write_bytes(content)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _create(path: str, content: bytes) -> None:
+    """Beside it first, then linked, which fails where a file is: whoever reads sees it whole."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{uuid.uuid4().hex}.new")
+    try:
+        beside.write_bytes(content)
+        os.link(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _remove(path: str) -> None:
+    target = Path(path)
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    else:
+        target.unlink()

@@ -1,0 +1,77 @@
+"""Small values as JSON: what a finished piece of work returned. Data only: nothing that is read can run anything.
+
+Plain values are JSON's own. Arrays, tuples and the listed records are objects with one key that tells which.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from cns_dask.types import Candidates, Choice, Start, Transform
+
+RECORDS = {record.__name__: record for record in (Candidates, Choice, Start, Transform)}
+PLAIN_KINDS = "biufc"  # NumPy's kinds of types that hold plain numbers
+
+
+def encode(value: Any) -> bytes:
+    """A value as text."""
+    return json.dumps(_plain(value)).encode()
+
+
+def decode(content: bytes) -> Any:
+    """The value of such a text; ValueError if it is none."""
+    try:
+        return _value(json.loads(content))
+    except (KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a record: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in PLAIN_KINDS:
+            raise TypeError(f"Only numbers are kept. Got an array of type {value.dtype}.")
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": [value.dtype.str, list(value.shape), data]}
+    if is_dataclass(value):
+        name = type(value).__name__
+        if name not in RECORDS:
+            raise TypeError(f"Only listed records are kept. Got {name}.")
+        return {name: {field.name: _plain(getattr(value, field.name)) for field in fields(value)}}
+    if isinstance(value, tuple | list):
+        return {"tuple": [_plain(each) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_plain(key), _plain(each)] for key, each in value.items()]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"Only plain values are kept. Got {type(value).__name__}.")
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        if isinstance(plain, list):
+            raise ValueError("not a record: a bare list")
+        return plain
+    ((what, content),) = plain.items()
+    if what == "array":
+        name, shape, data = content
+        dtype = np.dtype(name)
+        if dtype.kind not in PLAIN_KINDS or dtype.hasobject:
+            raise ValueError(f"not a record: an array of type {name}")
+        return np.frombuffer(base64.b64decode(data, validate=True), dtype).reshape(shape).copy()
+    if what == "tuple":
+        return tuple(_value(each) for each in content)
+    if what == "dict":
+        return {_value(key): _value(each) for key, each in content}
+    if what == "float":
+        return float(content)
+    return RECORDS[what](**{name: _value(each) for name, each in content.items()})

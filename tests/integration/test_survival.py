@@ -1,0 +1,226 @@
+"""Workers and whole runs are killed, and the labels are those of a run that nothing disturbs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cns_dask import open_result
+from cns_dask.errors import WorkersLostError
+from cns_dask.pipeline import fit
+from cns_dask.runtime import Progress, run
+from cns_dask.settings import Settings
+
+SMALL = str(Path(__file__).parents[1] / "small.py")
+QUICK = {"neighbors", "cells later"}  # the others with -m slow
+STAGES = [
+    pytest.param(stage, marks=() if stage in QUICK else pytest.mark.slow)
+    for stage in (
+        "preprocess", "points", "partitions", "calibrate", "neighbors", "candidates", "cells", "cells later", "columns",
+        "memberships",
+    )
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def workers(small_plan):
+    """Two worker processes that come back when they die."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=60
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+class Killer(Progress):
+    """Kills a worker in the midst of a stage."""
+
+    def __init__(self, client, stage):
+        super().__init__()
+        self._client, self._stage, self._pids, self.killed = client, stage, [], 0
+
+    def _begin(self, name, total):
+        wanted, _, later = self._stage.partition(" ")
+        self._countdown = (total // 2 if later else 1 if total > 1 else 0) if name == wanted else -1
+        if name == wanted:
+            self._pids = list(self._client.run(os.getpid).values())
+        self._strike()
+
+    def _advance(self):
+        self._countdown -= 1
+        self._strike()
+
+    def _strike(self):
+        if self._countdown == 0:
+            os.kill(self._pids[self.killed % len(self._pids)], signal.SIGKILL)
+            self.killed += 1
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_is_killed(workers, stored_rows, undisturbed, tmp_path, stage):
+    workers.wait_for_workers(2, timeout=60)
+    killer = Killer(workers, stage)
+    result = fit(stored_rows, Settings(method="cells"), out=tmp_path / "r.zarr", progress=killer)
+    assert killer.killed == 1
+    np.testing.assert_array_equal(result.labels.compute(scheduler="synchronous"), undisturbed)
+
+
+def end_of_worker():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_that_kills_its_workers_ends_the_run(workers):
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        pytest.raises(
+            WorkersLostError, match=r"Got end_of_worker \(of stage deadly\), which was on \d+ workers when they "
+        ),
+    ):
+        run([dask.delayed(end_of_worker)()], stage="deadly")
+    workers.wait_for_workers(2, timeout=60)
+
+
+def test_workers_may_join_while_a_run_goes_on(stored_rows, undisturbed, small_plan):
+    from distributed import Client, LocalCluster
+
+    class Joiner(Progress):
+        def _begin(self, name, total):
+            if name == "neighbors":
+                cluster.scale(2)
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=60
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        result = fit(stored_rows, Settings(method="cells"), progress=Joiner())
+        assert len(client.scheduler_info()["workers"]) == 2
+        np.testing.assert_array_equal(result.labels.compute(scheduler="synchronous"), undisturbed)
+
+
+def finished(log):
+    """Number of finished pieces of each stage, as a log tells."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return Counter(match[1] for line in lines if (match := re.search(r"(\S+): finished ", line)))
+
+
+def command(stored_rows, out, log, *more):
+    line = ["fit", str(stored_rows), "--method", "cells", "--out", str(out), "--log", str(log), *more]
+    return [sys.executable, SMALL, *line]
+
+
+@pytest.fixture(scope="module")
+def all_pieces(stored_rows, undisturbed, tmp_path_factory):
+    """Number of pieces of each stage in a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = subprocess.run(
+        command(stored_rows, folder / "r.zarr", folder / "log"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(open_result(folder / "r.zarr").labels.compute(), undisturbed)
+    return finished(folder / "log")
+
+
+def kill_when(done, process, log, pieces):
+    """Kill a whole run, with its workers, when its log tells so many pieces."""
+    while process.poll() is None and done(log) < pieces:
+        time.sleep(0.005)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "share", [pytest.param(at / 10 + 0.03, marks=() if at in {3, 7} else pytest.mark.slow) for at in range(10)]
+)
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_pieces, tmp_path, share, workers):
+    out, total = tmp_path / "r.zarr", all_pieces.total()
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    more = ("--workers", str(workers)) if workers else ()
+    with subprocess.Popen(
+        command(stored_rows, out, logs[0], *more), stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        assert kill_when(lambda log: finished(log).total(), process, logs[0], int(share * total))
+    assert not out.exists()
+    done = subprocess.run(command(stored_rows, out, logs[1], *more), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if share > 0.1:
+        assert "were there" in done.stderr or "was there" in done.stderr
+    np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
+    assert [path.name for path in tmp_path.iterdir() if "r.zarr" in path.name] == ["r.zarr"]
+    first, second = map(finished, logs)
+    again = {stage: first[stage] + second[stage] - count for stage, count in all_pieces.items()}
+    assert max(again.values()) <= 0, again  # no finished piece was done again
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("more", [(), ("--workers", "2")])
+def test_a_run_that_is_stopped_ends_in_seconds_and_goes_on(stored_rows, undisturbed, tmp_path, number, more):
+    out, log = tmp_path / "r.zarr", tmp_path / "log"
+    heed = (  # in the background Python does not hear Ctrl-C
+        "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"sys.argv = sys.argv[1:]; runpy.run_path({SMALL!r}, run_name='__main__')"
+    )
+    line = [sys.executable, "-c", heed, *command(stored_rows, out, log, *more)[1:]]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while finished(log)["neighbors"] < 3:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        started = time.monotonic()
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does: to all processes of the run
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        seconds = time.monotonic() - started
+    assert process.returncode == 128 + number
+    assert "stopped. What was finished is kept: run the same command again to go on from there." in errors
+    assert "Traceback" not in errors
+    assert seconds < 20
+    done = subprocess.run(command(stored_rows, out, log, *more), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "neighbors: " in done.stderr
+    assert "were there" in done.stderr
+    np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
+
+
+def test_a_finished_run_answers_at_once(stored_rows, tmp_path, undisturbed):
+    out = tmp_path / "r.zarr"
+    lines = command(stored_rows, out, tmp_path / "log")
+    assert subprocess.run(lines, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == f"{out} is finished already"
+    other = subprocess.run([*lines, "--metric", "cosine"], capture_output=True, text=True, check=False)
+    assert other.returncode == 2
+    assert "settings.metric is 'euclidean', not 'cosine'" in other.stderr
+
+
+def test_two_runs_at_the_same_instant(stored_rows, tmp_path, undisturbed):
+    out = tmp_path / "r.zarr"
+    lines = command(stored_rows, out, tmp_path / "log")
+    processes = [subprocess.Popen(lines, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate()[1] for process in processes]
+    codes = sorted(process.returncode for process in processes)
+    assert codes in ([0, 2], [0, 0])  # both if the second began when the first was through: then it answered at once
+    if codes == [0, 2]:
+        assert any("Only one run may write to an output" in error for error in errors)
+    else:
+        assert any("is finished already" in error for error in errors)
+    np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)

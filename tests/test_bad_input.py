@@ -1,0 +1,363 @@
+"""The catalogue of bad input: every case through the Python face and the command line.
+
+What is wrong is told in one line, with the right error and exit code; nothing is written; no traceback without --debug.
+"""
+
+import json
+import pickle
+import signal
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dask.array as da
+import dask.bag
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+
+from cns_dask import CNS, cli, neighbor_graph, open_result, runtime
+from cns_dask.errors import (
+    CNSError,
+    DataNotFoundError,
+    InvalidDataError,
+    InvalidSettingError,
+    NotAResultError,
+    OutputError,
+    SchedulerError,
+    StoreError,
+    UsageError,
+)
+
+RNG = np.random.default_rng(0)
+GOOD = RNG.standard_normal((60, 3))
+ROUND_ZERO = np.array([[1.0, 2.0], [-1, -2], [0, 0], [2, 1], [-2, -1]])
+
+
+def with_value(value, row=3, column=1):
+    X = GOOD.copy()
+    X[row, column] = value
+    return X
+
+
+@dataclass
+class Case:
+    """What comes (an array, or a name in the folder), with which settings, and what is said about it."""
+
+    name: str
+    error: type
+    message: str
+    data: object = "x.npy"
+    settings: dict = field(default_factory=dict)
+    out: str = "out.zarr"
+    more: dict = field(default_factory=dict)  # graph, scratch, overwrite
+    python: bool = True
+    line: str = ""  # the command line, if it is not that of a fit
+
+    def command(self, folder):
+        if self.line:
+            return self.line.split(" ")
+        data = self.data
+        if isinstance(data, np.ndarray):
+            np.save(folder / "given.npy", data)
+            data = "given.npy"
+        options = {**self.settings, **self.more}
+        words = [[f"--{name.replace('_', '-')}", *as_words(value)] for name, value in options.items()]
+        return ["fit", *([data] if data else []), "--out", self.out, *(word for some in words for word in some)]
+
+
+def as_words(value):
+    if value is True:
+        return []
+    return [",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+
+
+def data(name, X, error, message, **settings):
+    return Case(name, error, message, data=X, settings=settings)
+
+
+def setting(message, data="x.npy", **settings):
+    ((name, value),) = settings.items()
+    return Case(f"{name}={value}", InvalidSettingError, message, data=data, settings=settings)
+
+
+def path(name, error, message):
+    return Case(f"data {name}", error, message, data=name)
+
+
+def output(out, error, message, **more):
+    return Case(f"out {out} {more}", error, message, out=out, more=more)
+
+
+def graph(name, message, error=InvalidDataError):
+    return Case(f"graph {name}", error, message, more={"graph": name}, settings={"n_neighbors": 4})
+
+
+def only_line(line, error, message):
+    return Case(line, error, message, python=False, line=line)
+
+
+CASES = [
+    data("no rows", np.empty((0, 3)), InvalidDataError, "2"),
+    data("one row", np.ones((1, 3)), InvalidDataError, "2"),
+    data("no columns", np.ones((4, 0)), InvalidDataError, "feature"),
+    data("a number", np.array(5.0), InvalidDataError, ""),
+    data("a line", np.arange(9.0), InvalidDataError, ""),
+    data("a cube", np.ones((4, 3, 2)), InvalidDataError, "dim"),
+    data("words", np.array([["a", "b"], ["c", "d"]]), InvalidDataError, ""),
+    data("bytes", np.array([[b"a", b"b"], [b"c", b"d"]]), InvalidDataError, ""),
+    data("complex numbers", GOOD + 1j, InvalidDataError, ""),
+    data("dates", np.array([["2020-01-01"], ["2021-01-01"]], "M8[D]"), InvalidDataError, ""),
+    data("spans", np.array([[1], [2]], "m8[s]"), InvalidDataError, ""),
+    data("records", np.zeros((4, 1), [("a", "f8"), ("b", "i4")]), InvalidDataError, ""),
+    data("NaN", with_value(np.nan), InvalidDataError, "finite. Got NaN or infinity in 1 row(s): 3"),
+    data("infinity", with_value(np.inf), InvalidDataError, "finite. Got NaN or infinity in 1 row(s): 3"),
+    data("minus infinity", with_value(-np.inf), InvalidDataError, "finite. Got NaN or infinity in 1 row(s): 3"),
+    data("NaN everywhere", np.full((9, 2), np.nan), InvalidDataError, "9 row(s): 0, 1, 2, 3, 4, ..."),
+    data("nothing left", np.full((9, 2), np.nan), InvalidDataError, "At least 2 rows", missing="skip"),
+    data("one row left", np.vstack([np.full((9, 2), np.inf), [[1, 2]]]), InvalidDataError, "1 of 10", missing="skip"),
+    data("no direction", ROUND_ZERO, InvalidDataError, "norm 0: 2", metric="cosine"),
+    data("too far apart", np.array([[1.7e308]] * 4 + [[-1.7e308]]), InvalidDataError, "overflow"),
+    setting("metric must be one of", metric="l1"),
+    setting("method must be one of", method="magic"),
+    setting("missing must be one of", missing="drop"),
+    setting("recall must be", recall=0.0),
+    setting("recall must be", recall=1.0),
+    setting("n_neighbors must be", n_neighbors=0),
+    setting("n_neighbors must be", n_neighbors=(3, -1)),
+    setting("below the number of rows (60). Got 60", n_neighbors=60),
+    setting("lam must be", lam=0.0),
+    setting("lam must be", lam=1.0),
+    setting("lam must be", lam=float("nan")),
+    setting("lam must be", lam=(0.1, -0.1)),
+    setting("n_clusters must be", n_clusters=0),
+    setting("at most the number of rows (60). Got 61", n_clusters=61),
+    setting("number of candidates", n_clusters=59),
+    setting("k_multipliers must be", k_multipliers=(0,)),
+    setting("below the number of rows (60)", k_multipliers=(99,)),
+    setting("lam_multipliers must be", lam_multipliers=(0.0,)),
+    setting("square root", lam_multipliers=(99.0,)),
+    setting("max_clusters must be", max_clusters=0),
+    setting("max_candidates must be", max_candidates=0),
+    setting("max_components must be", max_components=-1),
+    setting("tol must be", tol=0.0),
+    setting("tol must be", tol=1e-20),
+    setting("grid_tol must be", grid_tol=5.0),
+    setting("random_state must be", random_state=-1),
+    path("none.npy", DataNotFoundError, "must exist"),
+    path("none.zarr", DataNotFoundError, "must exist"),
+    path("text.npy", InvalidDataError, "plain .npy array"),
+    path("empty.npy", InvalidDataError, "plain .npy array"),
+    path("cut.npy", InvalidDataError, "plain .npy array"),
+    path("pickled.npy", InvalidDataError, "plain .npy array"),
+    path("folder", InvalidDataError, "must hold a Zarr array"),
+    path("group.zarr", InvalidDataError, "must hold a Zarr array"),
+    path("broken.zarr", InvalidDataError, "must hold a Zarr array"),
+    path("line.zarr", InvalidDataError, "two dimensions"),
+    path("words.zarr", InvalidDataError, "real numbers"),
+    path("\x1b[31mred.npy", DataNotFoundError, "must exist"),
+    path("nothing://bucket/x.zarr", StoreError, "kind of store must be known"),
+    path("http://127.0.0.1:9/x.npy", InvalidDataError, "must be on a disk"),
+    Case("changed bytes of the data", InvalidDataError, "must be readable", data="flipped.zarr"),
+    output("nowhere/out.zarr", OutputError, "folder of the output must exist"),
+    output("x.npy/out.zarr", OutputError, "folder of the output must exist"),
+    output("folder", OutputError, "must not exist"),
+    output("folder", OutputError, "Only a result of cns_dask is overwritten by one", overwrite=True),
+    output("x.npy", OutputError, "Only a result of cns_dask is overwritten by one", overwrite=True),
+    output("group.zarr", OutputError, "Only a result of cns_dask is overwritten by one", overwrite=True),
+    output("y" * 300, OutputError, ""),
+    output("nothing://bucket/out.zarr", StoreError, "kind of store must be known"),
+    output("out.zarr", OutputError, "intermediate values must exist", scratch="nowhere"),
+    output("model.zarr", OutputError, "settings.metric is 'euclidean', not 'cosine'"),
+    Case("nothing to cluster", InvalidSettingError, "Data or a graph must be given", data=None),
+    graph("none.npy", "must exist", DataNotFoundError),
+    graph("other.npy", "as many rows. Got [5, 60]"),
+    graph("negative.npy", "0 to 59. Got others in 1 row(s): 7"),
+    graph("twice.npy", "different from each other"),
+    graph("narrow.npy", "at least 3 neighbours", InvalidSettingError),
+    graph("x.npy", "array of integers"),
+    graph("broken.npz", "SciPy sparse matrix"),
+    graph("oblong.npz", "must be square"),
+    graph("lonely.npz", "at least one"),
+    only_line("fit x.npy", UsageError, "--out"),
+    only_line("fit x.npy --out out.zarr --lam abc", UsageError, "--lam"),
+    only_line("fit x.npy --out out.zarr --workers x", UsageError, "--workers"),
+    only_line("fit x.npy --out out.zarr --workers -1", UsageError, "--workers"),
+    only_line("fit x.npy --out out.zarr --log nowhere/log", OutputError, "log must be writable"),
+    only_line("fit x.npy --out out.zarr --scheduler tcp://127.0.0.1:9", SchedulerError, "must answer at tcp://127"),
+    only_line("fit x.npy --out out.zarr --scheduler nonsense", SchedulerError, "must answer at nonsense"),
+    only_line("fit x.npy --out out.zarr --scheduler-file none.json", SchedulerError, "must answer at none.json"),
+    only_line("fit x.npy --out out.zarr --scheduler-file x.npy", SchedulerError, "must answer at x.npy"),
+    only_line("fit x.npy --out out.zarr --scheduler a --workers 2", InvalidSettingError, "Only one of"),
+    only_line("fit x.npy --out out.zarr --scheduler a --tls-ca none.pem", InvalidSettingError, "TLS needs three files"),
+    only_line("cluster x.npy", UsageError, "No such command"),
+    only_line("neighbors x.npy --out out.zarr -k 0", InvalidSettingError, "an integer from 1 to 59"),
+    only_line("neighbors x.npy --out out.zarr -k 60", InvalidSettingError, "an integer from 1 to 59"),
+    only_line("neighbors none.npy --out out.zarr -k 3", DataNotFoundError, "must exist"),
+    only_line("neighbors x.npy --out model.zarr -k 3 --overwrite", OutputError, "Only a graph of cns_dask"),
+    only_line("predict none.zarr x.npy --out out.zarr", DataNotFoundError, "does not exist"),
+    only_line("predict group.zarr x.npy --out out.zarr", NotAResultError, "finished result of cns_dask"),
+    only_line("predict model.zarr none.npy --out out.zarr", DataNotFoundError, "must exist"),
+    only_line("predict model.zarr other.npy --out out.zarr", InvalidDataError, "must have 3 features. Got 2"),
+    only_line("predict model.zarr nan.npy --out out.zarr", InvalidDataError, "infinity in 1 row(s): 3"),
+    only_line("predict model.zarr x.npy --out model.zarr --overwrite", OutputError, "Only a prediction of cns_dask"),
+    only_line("show none.zarr", DataNotFoundError, "does not exist"),
+    only_line("show x.npy", NotAResultError, "something else"),
+    only_line("show hostile.zarr", NotAResultError, "must hold the values of Choice"),
+    only_line("report none.zarr --out r.html", DataNotFoundError, "does not exist"),
+    only_line("report model.zarr --out nowhere/r.html", OutputError, "folder of the page must exist"),
+    only_line("plan --rows 1 --columns 3", UsageError, "--rows"),
+    only_line("plan x.npy --memory much", InvalidSettingError, "memory must be a size"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of good and bad things."""
+    root = tmp_path_factory.mktemp("bad")
+    np.save(root / "x.npy", GOOD)
+    np.save(root / "nan.npy", with_value(np.nan))
+    np.save(root / "other.npy", RNG.integers(0, 4, (5, 2)))
+    (root / "text.npy").write_text("no array")
+    (root / "empty.npy").touch()
+    (root / "cut.npy").write_bytes((root / "x.npy").read_bytes()[:300])
+    (root / "pickled.npy").write_bytes(pickle.dumps(GOOD))
+    (root / "folder").mkdir()
+    (root / "folder" / "file").write_text("keep")
+    zarr.create_group(str(root / "group.zarr"))
+    (root / "broken.zarr").mkdir()
+    (root / "broken.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "arr')
+    zarr.create_array(str(root / "line.zarr"), shape=(9,), dtype="f8")[...] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fixed-width text has no stable form in Zarr
+        zarr.create_array(str(root / "words.zarr"), shape=(4, 2), dtype="<U3")[...] = "a"
+    zarr.create_array(str(root / "flipped.zarr"), shape=(60, 3), chunks=(60, 3), dtype="f8")[...] = GOOD
+    chunk = root / "flipped.zarr" / "c" / "0" / "0"
+    chunk.write_bytes(b"\x00" * 40 + chunk.read_bytes()[40:])
+    lists = np.array([[(row + step) % 60 for step in (1, 2, 3, 4)] for row in range(60)])
+    np.save(root / "narrow.npy", lists[:, :2])
+    negative, twice = lists.copy(), lists.copy()
+    negative[7, 1] = -4
+    twice[7, 1] = twice[7, 0]
+    np.save(root / "negative.npy", negative)
+    np.save(root / "twice.npy", twice)
+    (root / "broken.npz").write_text("no")
+    scipy.sparse.save_npz(root / "oblong.npz", scipy.sparse.random(60, 59, 0.5, format="csr"))
+    scipy.sparse.save_npz(root / "lonely.npz", scipy.sparse.csr_matrix((60, 60)))
+    CNS().fit(GOOD, out=root / "model.zarr")
+    CNS().fit(GOOD, out=root / "hostile.zarr")
+    meta = json.loads((root / "hostile.zarr" / "zarr.json").read_text())
+    meta["attributes"]["choice"]["lam"] = "\x1b[31m<script>alert(1)</script>"
+    (root / "hostile.zarr" / "zarr.json").write_text(json.dumps(meta))
+    return root
+
+
+def contents(folder):
+    return sorted((str(path.relative_to(folder)), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    """That folder as the working one; nothing in it may change."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(runtime, "CONNECT_SECONDS", 1)
+    (folder / "given.npy").touch()
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield folder
+    for number, handler in heard.items():
+        signal.signal(number, handler)
+
+
+def run_line(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cns-dask", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code, capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:The data type")  # fixed-width text has no stable form in Zarr
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input_on_the_command_line(case, here, monkeypatch, capsys):
+    if case.out == "model.zarr":
+        monkeypatch.setitem(case.settings, "metric", "cosine")
+    words = case.command(here)
+    before = contents(here)
+    code, said = run_line(words, monkeypatch, capsys)
+    assert code == (2 if issubclass(case.error, UsageError) else 1)
+    assert case.message in " ".join(said.replace("│", " ").split())
+    assert "Traceback" not in said
+    assert "\x1b[31m" not in said
+    assert contents(here) == before
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("case", [case for case in CASES if case.python], ids=lambda case: case.name)
+def test_bad_input_in_python(case, here):
+    settings = dict(case.settings) | ({"metric": "cosine"} if case.out == "model.zarr" else {})
+    before = contents(here)
+    with pytest.raises(case.error) as raised:
+        CNS(**settings).fit(case.data, out=case.out, **case.more)
+    assert case.message in str(raised.value)
+    assert isinstance(raised.value, CNSError)
+    assert contents(here) == before
+
+
+LAZY = [
+    ("words", da.from_array(np.array([["a", "b"], ["c", "d"]])), InvalidDataError, "real numbers"),
+    ("complex numbers", da.ones((4, 2), dtype=complex), InvalidDataError, "real numbers"),
+    ("objects", da.from_array(np.array([[1, "a"], [2, "b"]], object), chunks=2), InvalidDataError, "real numbers"),
+    ("one dimension", da.ones(5), InvalidDataError, "two dimensions"),
+    ("one row", da.ones((1, 3)), InvalidDataError, "at least 2 row(s)"),
+    ("NaN", da.from_array(with_value(np.nan), chunks=7), InvalidDataError, "1 row(s): 3"),
+    ("a Dask bag", dask.bag.from_sequence([1, 2]), InvalidDataError, "must be a Dask array"),
+    ("text", "no such file", DataNotFoundError, "must exist"),
+    ("a set", {1, 2}, InvalidDataError, ""),
+    ("None", None, InvalidSettingError, "must be given"),
+    ("rows of different lengths", [[1, 2], [3]], InvalidDataError, ""),
+    ("objects in memory", np.array([[1, "a"], [2, "b"]], object), InvalidDataError, ""),
+    ("a sparse matrix", scipy.sparse.random(9, 3, 0.5), InvalidDataError, "parse"),
+]
+
+
+@pytest.mark.parametrize(("source", "error", "message"), [case[1:] for case in LAZY], ids=[case[0] for case in LAZY])
+def test_bad_objects_in_python(source, error, message, here):
+    before = contents(here)
+    for call in (lambda: CNS().fit(source, out="out.zarr"), lambda: CNS().fit(source)):
+        with pytest.raises(error) as raised:
+            call()
+        assert message in str(raised.value)
+    assert contents(here) == before
+
+
+def test_predictions_and_graphs_of_bad_rows(here):
+    model = open_result("model.zarr")
+    assert model.n_rows == 60
+    fitted = CNS().fit(GOOD)
+    for rows, message in ((GOOD[:, :2], "feature"), (with_value(np.nan), "finite"), (GOOD[0], "2D")):
+        with pytest.raises((InvalidDataError, ValueError), match=message):
+            fitted.predict(rows)
+    for rows, k in ((GOOD, 60), (GOOD, 0), (GOOD, 2.5)):
+        with pytest.raises(InvalidSettingError, match="n_neighbors"):
+            neighbor_graph(rows, k)
+
+
+def test_a_traceback_only_with_debug(here, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise KeyError("\x1b[31mred")
+
+    monkeypatch.setattr("cns_dask.pipeline.fit", fail)
+    code, said = run_line(["fit", "x.npy", "--out", "out.zarr"], monkeypatch, capsys)
+    assert code == 1
+    assert "this is not expected: --debug shows where it comes from" in said
+    assert "Traceback" not in said
+    assert "\x1b" not in said
+    monkeypatch.setattr(sys, "argv", ["cns-dask", "fit", "x.npy", "--out", "out.zarr", "--debug"])
+    with pytest.raises(KeyError):
+        cli.main()
+
+
+def test_at_least_sixty_cases():
+    assert len(CASES) >= 60
+    assert Path(__file__).exists()

@@ -1,0 +1,105 @@
+"""Places on a disk here; those in an object store are tried in tests/integration/test_stores.py."""
+
+import errno
+import threading
+
+import pytest
+
+from cns_dask import places
+from cns_dask.errors import StoreError
+from cns_dask.places import Place, is_passing, persistently
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path / "p")
+
+
+def test_files_are_written_read_listed_and_removed(place):
+    assert place.read("a") is None
+    assert place.names() == []
+    place.write("a", b"1")
+    place.write("b/c", b"2")
+    place.write("a", b"3")
+    assert (place.read("a"), place.read("b/c"), place.read("a/x")) == (b"3", b"2", None)
+    assert (place.names(), place.names("b"), place.names("none")) == (["a", "b"], ["c"], [])
+    assert [mark[0] for mark in place.marks()] == ["a", "b/c"]
+    place.remove("b")
+    place.remove("none")
+    assert place.names() == ["a"]
+    place.remove()
+    assert not place.exists()
+
+
+def test_marks_tell_a_change(place):
+    place.write("a", b"1")
+    before = place.marks()
+    assert place.marks() == before
+    place.write("a", b"2")
+    assert place.marks() != before
+
+
+def test_names_and_parents():
+    place = Place("s3://bucket/a/b.zarr/")
+    assert (place.name, place.parent, place / "c") == (
+        "b.zarr",
+        Place("s3://bucket/a"),
+        Place("s3://bucket/a/b.zarr/c"),
+    )
+    assert not place.is_local
+    assert Place("file:///tmp/x") == Place("/tmp/x")
+    assert {Place("/a"), Place("/a/")} == {Place("/a")}
+
+
+def test_of_many_claims_one_succeeds(place):
+    got = []
+    barrier = threading.Barrier(8)
+
+    def claim(number):
+        barrier.wait()
+        got.append(place.claim("lock", str(number).encode()))
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == [False] * 7 + [True]
+    assert place.names() == ["lock"]
+
+
+def test_what_falters_is_tried_again_and_what_fails_is_not(monkeypatch):
+    monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
+    calls = []
+
+    def falters(times, error):
+        calls.append(1)
+        if len(calls) <= times:
+            raise error
+        return "done"
+
+    assert persistently(falters, 3, OSError(errno.EIO, "no")) == "done"
+    assert len(calls) == 4
+    calls.clear()
+    with pytest.raises(StoreError, match=r"within 6 attempts\. Got TimeoutError: slow"):
+        persistently(falters, 99, TimeoutError("slow"))
+    assert len(calls) == 6
+    for error in (FileNotFoundError("x"), OSError(errno.ENOSPC, "full"), PermissionError("no"), ValueError("bug")):
+        calls.clear()
+        with pytest.raises(type(error)):
+            persistently(falters, 99, error)
+        assert len(calls) == 1
+
+
+def test_which_errors_pass():
+    assert is_passing(ConnectionResetError())
+    assert is_passing(OSError(errno.ESTALE, "stale"))
+    assert not is_passing(StoreError("given up"))
+    assert not is_passing(OSError(errno.EDQUOT, "quota"))
+    client_error = type("EndpointConnectionError", (Exception,), {"__module__": "botocore.exceptions"})
+    assert is_passing(client_error())
+
+
+def test_a_kind_of_store_that_nobody_knows():
+    with pytest.raises(StoreError, match=r"kind of store must be known\. Got nowhere://x"):
+        Place("nowhere://x").exists()
