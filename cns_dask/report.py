@@ -111,7 +111,7 @@ def _parts(result: Result) -> dict[str, str]:
             [(cell.n_clusters, cell.n_neighbors, f"{cell.lam:.4g}", f"{cell.value:.4f}") for cell in best],
         ),
         "confidence": _figure(lambda axes: _draw_confidence(axes, confidence), (7, 2.5)),
-        "run": _table(("stage", "seconds"), [(name, f"{took:.2f}") for name, took in details["seconds"].items()])
+        "run": _table(("stage", "seconds"), [(name, f"{took:.2f}") for name, took in result.seconds.items()])
         + f"<p class='small'>{html.escape(f'Stored at {result.path}')}. "
         f"Largest residual of a solved column: {result.largest_residual:.1e}. "
         f"{html.escape(', '.join(f'{name} {number}' for name, number in details['versions'].items()))}</p>",

@@ -133,6 +133,14 @@ class Result:
         return self._store.attributes
 
     @property
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took, in the run that ended."""
+        found = self._store.attributes.get("seconds")
+        if not isinstance(found, dict) or not all(isinstance(value, float | int) for value in found.values()):
+            raise NotAResultError(f"A result must tell seconds of stages. Got {found!r}.")
+        return found
+
+    @property
     def graph(self) -> NeighborGraph:
         """The kNN graph at the largest k, and its recall if it is approximate."""
         return stored_graph(self._store)

@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.arrays import StoredArray, create_array, create_group, lazy, open_group
-from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError
+from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError, StoreError
 from cns_dask.places import Place
 from cns_dask.types import ArrayLike
 
@@ -228,6 +228,8 @@ def kind_of(place: Place) -> str | None:
     """What a finished group at a place says that it is; None for anything else."""
     try:
         kind = open_group(place).attrs.get("format")
+    except StoreError:
+        raise
     except Exception:
         return None
     return kind if kind in KINDS else None

@@ -1,0 +1,176 @@
+"""Files of an unfinished run are damaged, or its input changes: it is done again, or refused; never silently wrong."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+
+from cns_dask import open_result
+from cns_dask.errors import CNSError, DamagedError, OutputError
+from cns_dask.pipeline import fit
+from cns_dask.runtime import LineProgress, Progress
+from cns_dask.settings import Settings
+
+CELLS = Settings(method="cells")
+
+
+class StopError(Exception):
+    """The end of a run."""
+
+
+class Stopper(Progress):
+    """Ends a run when a stage begins."""
+
+    def __init__(self, stage):
+        super().__init__()
+        self._stage = stage
+
+    def _begin(self, name, total):
+        if name == self._stage:
+            raise StopError
+
+
+def stopped_at(stage, source, out):
+    with pytest.raises(StopError):
+        fit(source, CELLS, out=out, progress=Stopper(stage))
+    return out.parent / f".{out.name}.unfinished"
+
+
+def chunks(folder):
+    return sorted(path for path in (folder / "c").rglob("*") if path.is_file())
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+def lose(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lose])
+@pytest.mark.parametrize(
+    ("stage", "array"),
+    [
+        ("neighbors", "result.zarr/points"),
+        ("neighbors", "result.zarr/cells/points"),
+        ("candidates", "result.zarr/graph/indices"),
+        ("columns", "result.zarr/graph/distances"),
+        ("columns", "scratch.zarr/neighbors-8"),
+        ("memberships", "result.zarr/columns"),
+    ],
+)
+def test_a_damaged_chunk_is_made_again(stored_rows, undisturbed, small_plan, tmp_path, stage, array, damage):
+    work = stopped_at(stage, stored_rows, tmp_path / "r.zarr")
+    damage(chunks(work / array)[-1])
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+    assert not work.exists()
+
+
+@pytest.mark.parametrize(
+    "record", ["points/1-write_blocks-2.json", "graph.json", "cells/cells-16.json", "preprocess.json"]
+)
+@pytest.mark.parametrize("damage", [cut, lose])
+def test_a_lost_or_damaged_mark_is_not_believed(stored_rows, undisturbed, small_plan, tmp_path, record, damage):
+    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
+    damage(work / "done" / record)
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+def test_all_marks_lost(stored_rows, undisturbed, small_plan, tmp_path):
+    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
+    shutil.rmtree(work / "done")
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+def test_changed_input_is_refused_with_the_field(stored_rows, small_plan, tmp_path):
+    copy = tmp_path / "x.zarr"
+    shutil.copytree(stored_rows, copy)
+    stopped_at("cells", copy, tmp_path / "r.zarr")
+    array = zarr.open_array(str(copy))
+    array[7, 2] = array[7, 2] + 1
+    with pytest.raises(OutputError, match=r"same data and settings only\. Got .*r\.zarr, where data\.content is"):
+        fit(copy, CELLS, out=tmp_path / "r.zarr")
+    result = fit(copy, CELLS, out=tmp_path / "r.zarr", overwrite=True)
+    array[7, 2] = array[7, 2] - 1
+    with pytest.raises(OutputError, match=r"of the same data and settings\. Got .*r\.zarr, where data\.content is"):
+        fit(copy, CELLS, out=tmp_path / "r.zarr")
+    assert open_result(result.path).n_rows == 4000
+
+
+def test_other_settings_are_refused_with_the_fields(stored_rows, small_plan, tmp_path):
+    stopped_at("cells", stored_rows, tmp_path / "r.zarr")
+    with pytest.raises(OutputError, match=r"settings\.lam is None, not 0\.1, settings\.tol is 1e-09, not 1e-06"):
+        fit(stored_rows, Settings(method="cells", lam=0.1, tol=1e-6), out=tmp_path / "r.zarr")
+
+
+def test_data_in_memory_are_told_apart_too(rows, undisturbed, small_plan, tmp_path):
+    told = []
+    stopped_at("cells", rows, tmp_path / "r.zarr")
+    with pytest.raises(OutputError, match=r"data\.content"):
+        fit(rows + 1e-12, CELLS, out=tmp_path / "r.zarr")
+    result = fit(rows.copy(), CELLS, out=tmp_path / "r.zarr", progress=LineProgress(told.append))
+    assert "graph: all of it was there" in told
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lose])
+@pytest.mark.parametrize("name", ["labels", "memberships", "columns", "graph/indices", "points"])
+def test_a_damaged_result_is_an_error(stored_rows, small_plan, tmp_path, name, damage):
+    result = fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=tmp_path / "r.zarr")
+    damage(chunks(tmp_path / "r.zarr" / name)[0])
+    opened = {
+        "labels": lambda: result.labels,
+        "memberships": lambda: result.memberships,
+        "columns": lambda: result.at(2).labels,
+        "graph/indices": lambda: result.graph.indices,
+        "points": lambda: result.points,
+    }[name]
+    with pytest.raises(DamagedError):
+        opened().compute(scheduler="synchronous")
+
+
+HOSTILE = "\x1b]0;owned\x07<script>alert(1)</script>../../../etc/passwd"
+
+
+@pytest.mark.parametrize(
+    "at", ["choice", "settings", "versions", "fingerprint", "seconds", "graph", "format_version", "memory", "transform"]
+)
+def test_a_hostile_store_reaches_neither_terminal_nor_page(stored_rows, small_plan, tmp_path, at, capsys):
+    """Whatever a store says of itself: it is refused, or shown as harmless text."""
+    from cns_dask.cli import _show
+    from cns_dask.report import write_report
+
+    fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=tmp_path / "r.zarr")
+    file = tmp_path / "r.zarr" / ("graph/zarr.json" if at == "graph" else "zarr.json")
+    known = json.loads(file.read_text())
+    there = known["attributes"]
+    if at == "graph":
+        there |= {"method": HOSTILE, "recall": [{"n_neighbors": HOSTILE}]}
+    elif isinstance(there[at], dict):
+        there[at] = {HOSTILE: HOSTILE, **dict.fromkeys(there[at], HOSTILE)}
+    else:
+        there[at] = HOSTILE
+    file.write_text(json.dumps(known))
+    try:
+        result = open_result(tmp_path / "r.zarr")
+        _show(result)
+        write_report(result, tmp_path / "r.html")
+    except CNSError:
+        pass
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    if (tmp_path / "r.html").exists():
+        assert "<script" not in (tmp_path / "r.html").read_text()
+    assert {path.name for path in tmp_path.iterdir()} <= {"r.zarr", "r.html"}

@@ -1,0 +1,180 @@
+"""Results in object stores, on stores that fail now and then, and on disks that fill up."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from cns_dask import CNS, open_result
+from cns_dask.errors import OutputError, OutputInUseError
+from cns_dask.outputs import new_result
+from cns_dask.pipeline import fit
+from cns_dask.places import Place
+from cns_dask.runtime import LineProgress, Progress
+from cns_dask.settings import Settings
+from cns_dask.store import RESULT
+
+SMALL = str(Path(__file__).parents[1] / "small.py")
+
+
+@pytest.fixture(scope="session")
+def s3(rows):
+    """A bucket of a real object store on this machine, with the rows in it."""
+    pytest.importorskip("moto", reason="needs moto[server]")
+    s3fs = pytest.importorskip("s3fs", reason="needs s3fs")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+            store = zarr.storage.FsspecStore.from_url("s3://bucket/x.zarr")
+            zarr.create_array(store, shape=rows.shape, chunks=(1000, 5), dtype="f8")[...] = rows
+            yield "s3://bucket"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def line(*words):
+    return [sys.executable, SMALL, *map(str, words)]
+
+
+def test_places_in_an_object_store(s3):
+    place = Place(f"{s3}/place")
+    assert (place.names(), place.read("a"), place.exists("a")) == ([], None, False)
+    place.write("a", b"1")
+    place.write("b/c", b"2")
+    before = place.marks()
+    place.write("a", b"3")
+    assert place.marks() != before
+    assert (place.names(), place.names("b"), place.read("a")) == (["a", "b"], ["c"], b"3")
+    assert place.claim("lock", b"1")
+    assert not place.claim("lock", b"2")
+    assert place.read("lock") == b"1"
+    place.remove("b")
+    place.remove("none")
+    assert place.names() == ["a", "lock"]
+    place.remove()
+    assert not place.exists()
+
+
+def test_one_writer_in_an_object_store(s3):
+    out = f"{s3}/locked.zarr"
+    with (
+        new_result(out, RESULT, {}, {}),
+        pytest.raises(OutputInUseError, match="Only one run may write"),
+        new_result(out, RESULT, {}, {}),
+    ):
+        pass
+
+
+def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
+    """The run is killed, goes on where it was, and its result is used and replaced."""
+    out, words = f"{s3}/r.zarr", ("--method", "cells", "--scratch", f"{s3}/scratch")
+    with subprocess.Popen(
+        line("fit", f"{s3}/x.zarr", "--out", out, *words), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        for told in process.stderr:
+            if told.startswith("cells: 0"):
+                break
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert {".r.zarr.unfinished", "scratch"} <= set(Place(s3).names())
+    done = subprocess.run(
+        line("fit", f"{s3}/x.zarr", "--out", out, *words), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "graph: all of it was there" in done.stderr
+    result = open_result(out)
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+    assert not {".r.zarr.unfinished", "scratch"} & set(Place(s3).names())
+    again = subprocess.run(
+        line("fit", f"{s3}/x.zarr", "--out", out, *words), capture_output=True, text=True, check=False
+    )
+    assert "r.zarr is finished already" in again.stderr
+    other = subprocess.run(
+        line("fit", f"{s3}/x.zarr", "--out", out, "--n-neighbors", "9", "--lam", "0.05"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert other.returncode == 2
+    assert "settings.method is 'cells', not 'auto'" in other.stderr
+    assert subprocess.run(line("show", out), capture_output=True, check=False).returncode == 0
+    predicted = subprocess.run(
+        line("predict", out, f"{s3}/x.zarr", "--out", f"{s3}/p.zarr"), capture_output=True, text=True, check=False
+    )
+    assert predicted.returncode == 0, predicted.stderr
+    model = CNS(n_neighbors=9, lam=0.05, n_clusters=2).fit(rows, out=out, overwrite=True)
+    assert open_result(out).choice.n_clusters == 2
+    np.testing.assert_array_equal(open_result(out).labels.compute(), model.labels_)
+
+
+def test_a_store_that_fails_now_and_then(stored_rows, undisturbed, small_plan, tmp_path, monkeypatch):
+    import flaky
+
+    monkeypatch.setattr("cns_dask.places.FIRST_PAUSE", 0.005)
+    out = f"flaky://{tmp_path}/r.zarr"
+    result = fit(f"flaky://{stored_rows}", Settings(method="cells"), out=out)
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+    assert min(flaky.FAILURES.values()) > 20
+    monkeypatch.setattr(flaky, "SHARE", 1.0)
+    with pytest.raises(OSError, match=r"must answer within 6 attempts\. Got OSError: \[Errno 5\] injected"):
+        open_result(out).labels.compute(scheduler="synchronous")
+
+
+def test_a_disk_that_fills_up(stored_rows, undisturbed, small_plan, tmp_path):
+    """A small disk of its own, which another program fills while the fit runs."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"needs a disk of its own, which only root can make: {mounted.stderr.strip()}")
+
+    class Filler(Progress):
+        def _begin(self, name, total):
+            if name == "cells":
+                with contextlib.suppress(OSError), (disk / "filler").open("wb") as file:
+                    while True:
+                        file.write(b"x" * 4096)
+
+    told = []
+    try:
+        with pytest.raises(OutputError, match=r"room for the result.*No space left on device.*run the same again"):
+            fit(stored_rows, Settings(method="cells"), out=disk / "r.zarr", progress=Filler())
+        (disk / "filler").unlink()
+        result = fit(stored_rows, Settings(method="cells"), out=disk / "r.zarr", progress=LineProgress(told.append))
+        assert "graph: all of it was there" in told
+        np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
