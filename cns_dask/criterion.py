@@ -23,9 +23,8 @@ def largest_memberships_block(columns: ArrayLike, rows: slice, slots: IntArray, 
     """
     K = np.arange(1, picks.shape[1] + 1)
     sums = np.empty(picks.shape)
-    read = {slot: np.asarray(columns[:, int(slot), rows]) for slot in np.unique(slots[picks])}  # nothing else is read
-    for at, picked in enumerate(slots[picks]):
-        P = np.stack([read[slot][at] for slot in picked])
+    for at, picked in enumerate(slots[picks].tolist()):
+        P = np.stack([np.asarray(columns[at, slot, rows]) for slot in picked])  # nothing else is read
         largest = np.maximum.accumulate(P, axis=0).sum(axis=1, dtype=np.float64)
         sums[at] = P.shape[1] / K + largest - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
     return sums

@@ -15,6 +15,7 @@ from cns_dask.errors import MemoryPressureWarning
 from cns_dask.runtime import active_client, processes
 
 POLL_SECONDS = 2.0
+SPILLED_BYTES = 64 * 2**20  # less is no matter: Dask begins early
 
 
 @dataclass
@@ -75,7 +76,7 @@ def _look(client: Any, memory: Memory, tell: Callable[[str], None]) -> None:
         name, metrics = f"worker {address}", worker["metrics"]
         memory.saw(name, int(metrics["memory"]))
         spilled = int(metrics.get("spilled_bytes", {}).get("disk", 0))
-        what = "paused" if worker["status"] == "paused" else "wrote memory to disk" if spilled else ""
+        what = "paused" if worker["status"] == "paused" else "wrote memory to disk" if spilled > SPILLED_BYTES else ""
         if what and name not in memory.short:
             memory.short[name] = what
             if len(memory.short) == 1:

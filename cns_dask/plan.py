@@ -16,6 +16,7 @@ from cns_dask.types import Grid
 
 FLOAT = 8  # bytes of a float64
 PROCESS_BYTES = 450 * 2**20  # of a worker that has imported everything and holds no data
+USABLE = 0.8  # share of its limit that a worker uses without being paused (Dask's default)
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
 BLOCK_BYTES = 2 * 2**30  # of all arrays that a block of columns needs while it is solved, if it can be
 LANES = 16, 8, 4  # columns of a block: a line of the cache in single precision, or less where memory ends
@@ -71,8 +72,8 @@ class GraphPlan:
     n_tasks: int
 
     def worker_bytes(self, n_threads: int) -> int:
-        """Memory that a worker process with `n_threads` threads needs at its peak."""
-        return PROCESS_BYTES + n_threads * max(self.bytes_per_task.values())
+        """Memory limit that a worker process with `n_threads` threads needs."""
+        return _limit(PROCESS_BYTES + n_threads * max(self.bytes_per_task.values()))
 
 
 def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -> GraphPlan:
@@ -125,7 +126,12 @@ def descent_worker_bytes(n_features: int, n_neighbors: int, n_threads: int) -> i
     pynndescent holds the rows, a heap and the candidates of every row (about 60 bytes per neighbour), and trees.
     """
     rows = 2 * OVERLAP * PARTITION_ROWS
-    return PROCESS_BYTES + n_threads * rows * (3 * FLOAT // 2 * n_features + 60 * n_neighbors + 600)
+    return _limit(PROCESS_BYTES + n_threads * rows * (3 * FLOAT // 2 * n_features + 60 * n_neighbors + 600))
+
+
+def _limit(peak_bytes: int) -> int:
+    """The limit of a worker that uses so much at its peak: Dask pauses workers above a share of their limit."""
+    return math.ceil(peak_bytes / USABLE)
 
 
 @dataclass(frozen=True)
@@ -161,8 +167,8 @@ class Plan:
     n_tasks: int
 
     def worker_bytes(self, n_threads: int) -> int:
-        """Memory that a worker process with `n_threads` threads needs at its peak."""
-        return self.bytes_per_process + n_threads * max(self.bytes_per_task.values())
+        """Memory limit that a worker process with `n_threads` threads needs."""
+        return _limit(self.bytes_per_process + n_threads * max(self.bytes_per_task.values()))
 
 
 def make_plan(n_rows: int, graph: GraphPlan, grid: Grid, max_candidates: int, tol: float) -> Plan:

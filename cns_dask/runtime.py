@@ -335,14 +335,16 @@ def _client(address: Any = None, scheduler_file: str | None = None, security: An
     from distributed import Client
 
     named = scheduler_file or address
+    client = Client.__new__(Client)
     try:
         if scheduler_file is not None:
             _wait_for(Path(scheduler_file))
         # not the default before it is connected: Dask would go on using a client that never was
-        client = Client(
+        client.__init__(  # made in two steps: there is something to silence if it fails
             address, scheduler_file=scheduler_file, security=security, timeout=CONNECT_SECONDS, set_as_default=False
         )
     except Exception as error:  # distributed also fails with assertions on files and addresses that are none
+        client.status = "closed"  # or it would try to close, in vain, when it is collected, and tell so
         raise SchedulerError(
             f"A Dask scheduler must answer at {named} within {CONNECT_SECONDS} s. Got: {error}. "
             "Start one with `dask scheduler`, or leave the option out to run in this process."

@@ -1,13 +1,10 @@
 """Data and references for runs that are disturbed."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 @pytest.fixture(scope="session")

@@ -56,17 +56,25 @@ def lose(path):
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [cut, flip, lose])
+ARRAYS = [
+    ("neighbors", "result.zarr/points"),
+    ("neighbors", "result.zarr/cells/points"),
+    ("candidates", "result.zarr/graph/indices"),
+    ("columns", "result.zarr/graph/distances"),
+    ("columns", "scratch.zarr/neighbors-8"),
+    ("memberships", "result.zarr/columns"),
+]
+
+
+def one_by_default(cases):
+    """All with -m slow, one of three by default."""
+    return [
+        pytest.param(*case, marks=() if at % 3 == at // 3 % 3 else pytest.mark.slow) for at, case in enumerate(cases)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("stage", "array"),
-    [
-        ("neighbors", "result.zarr/points"),
-        ("neighbors", "result.zarr/cells/points"),
-        ("candidates", "result.zarr/graph/indices"),
-        ("columns", "result.zarr/graph/distances"),
-        ("columns", "scratch.zarr/neighbors-8"),
-        ("memberships", "result.zarr/columns"),
-    ],
+    ("stage", "array", "damage"), one_by_default([(*at, damage) for at in ARRAYS for damage in (cut, flip, lose)])
 )
 def test_a_damaged_chunk_is_made_again(stored_rows, undisturbed, small_plan, tmp_path, stage, array, damage):
     work = stopped_at(stage, stored_rows, tmp_path / "r.zarr")
@@ -125,10 +133,19 @@ def test_data_in_memory_are_told_apart_too(rows, undisturbed, small_plan, tmp_pa
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
 
 
+@pytest.fixture(scope="module")
+def whole(stored_rows, small_plan, tmp_path_factory):
+    """A finished result."""
+    out = tmp_path_factory.mktemp("whole") / "r.zarr"
+    fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=out)
+    return out
+
+
 @pytest.mark.parametrize("damage", [cut, flip, lose])
 @pytest.mark.parametrize("name", ["labels", "memberships", "columns", "graph/indices", "points"])
-def test_a_damaged_result_is_an_error(stored_rows, small_plan, tmp_path, name, damage):
-    result = fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=tmp_path / "r.zarr")
+def test_a_damaged_result_is_an_error(whole, tmp_path, name, damage):
+    shutil.copytree(whole, tmp_path / "r.zarr")
+    result = open_result(tmp_path / "r.zarr")
     damage(chunks(tmp_path / "r.zarr" / name)[0])
     opened = {
         "labels": lambda: result.labels,
@@ -147,12 +164,12 @@ HOSTILE = "\x1b]0;owned\x07<script>alert(1)</script>../../../etc/passwd"
 @pytest.mark.parametrize(
     "at", ["choice", "settings", "versions", "fingerprint", "seconds", "graph", "format_version", "memory", "transform"]
 )
-def test_a_hostile_store_reaches_neither_terminal_nor_page(stored_rows, small_plan, tmp_path, at, capsys):
+def test_a_hostile_store_reaches_neither_terminal_nor_page(whole, tmp_path, at, capsys):
     """Whatever a store says of itself: it is refused, or shown as harmless text."""
     from cns_dask.cli import _show
     from cns_dask.report import write_report
 
-    fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=tmp_path / "r.zarr")
+    shutil.copytree(whole, tmp_path / "r.zarr")
     file = tmp_path / "r.zarr" / ("graph/zarr.json" if at == "graph" else "zarr.json")
     known = json.loads(file.read_text())
     there = known["attributes"]

@@ -96,6 +96,19 @@ def test_one_writer_in_an_object_store(s3):
         pass
 
 
+def test_a_fit_in_an_object_store(s3, blobs):
+    """Everything there, on few rows; the longer test kills such a run."""
+    out = f"{s3}/few.zarr"
+    model = CNS(n_neighbors=9, lam=0.05).fit(blobs, out=out, scratch=f"{s3}/scratch")
+    result = open_result(out)
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), model.labels_)
+    np.testing.assert_array_equal(model.labels_, CNS(n_neighbors=9, lam=0.05).fit(blobs).labels_)
+    again = CNS(n_neighbors=9, lam=0.05).fit(blobs, out=out)
+    assert again.result_.seconds == result.seconds  # at once
+    assert not {".few.zarr.unfinished", "scratch"} & set(Place(s3).names())
+
+
+@pytest.mark.slow
 def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
     """The run is killed, goes on where it was, and its result is used and replaced."""
     out, words = f"{s3}/r.zarr", ("--method", "cells", "--scratch", f"{s3}/scratch")

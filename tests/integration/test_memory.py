@@ -1,0 +1,142 @@
+"""The plan's memory: enough when it says so, refused when it is not, measured afterwards."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
+from cns_dask.memory import Memory, _look, watched_memory
+from cns_dask.pipeline import _task, fit
+from cns_dask.runtime import Progress
+from cns_dask.settings import Settings
+
+
+def cluster_of(limit, workers=2):
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        memory_limit=limit,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=60,
+    )
+
+
+def test_at_the_minimum_of_the_plan_and_at_half_of_it(tmp_path):
+    from distributed import Client
+
+    X = np.random.default_rng(3).standard_normal((30_000, 8))
+    np.save(tmp_path / "x.npy", X)
+    needed = _task(tmp_path / "x.npy", None, Settings(), True, Progress()).plan.worker_bytes(1)
+    with cluster_of(needed) as cluster, Client(cluster) as client:
+        pids = set(client.run(os.getpid).values())
+        result = fit(tmp_path / "x.npy", Settings(), out=tmp_path / "r.zarr")  # and nobody paused: that would warn
+        assert set(client.run(os.getpid).values()) == pids  # nobody was killed
+        memory = result.details["memory"]
+        assert set(memory["planned_bytes"].values()) == {needed}
+        peaks = memory["peak_bytes"]
+        assert set(peaks) == set(memory["planned_bytes"])
+        assert min(peaks.values()) > 50 * 2**20
+        assert max(peaks.values()) <= needed
+    with cluster_of(needed // 2) as cluster, Client(cluster):
+        mib, half = f"{needed / 2**20:.0f} MiB", f"{needed // 2 / 2**20:.0f} MiB"
+        with pytest.raises(NotEnoughMemoryError, match=rf"must be at least {mib} for its 1 threads\. Got {half}"):
+            fit(tmp_path / "x.npy", Settings(), out=tmp_path / "s.zarr")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr", "x.npy"]
+
+
+def test_the_memory_of_this_process_is_measured_too(blobs):
+    memory = fit(blobs, Settings()).details["memory"]
+    (peak,) = memory["peak_bytes"].values()
+    assert peak > 50 * 2**20
+
+
+class Scheduler:
+    """What a client says about its workers."""
+
+    def __init__(self):
+        self.workers = {}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": self.workers}
+
+
+def test_workers_that_run_short_are_told_once():
+    client, told = Scheduler(), []
+    metrics = {"memory": 5, "spilled_bytes": {"memory": 0, "disk": 0}}
+    client.workers = {"a": {"status": "running", "metrics": metrics}}
+    memory = Memory({"worker a": 10})
+    _look(client, memory, told.append)
+    assert (memory.short, told) == ({}, [])
+    client.workers["a"] = {"status": "paused", "metrics": metrics | {"memory": 9}}
+    client.workers["b"] = {"status": "running", "metrics": metrics | {"spilled_bytes": {"memory": 1, "disk": 10**9}}}
+    for _ in range(3):
+        _look(client, memory, told.append)
+    assert memory.short == {"worker a": "paused", "worker b": "wrote memory to disk"}
+    assert len(told) == 1
+    assert "worker a paused" in told[0]
+    assert "more memory or fewer threads" in told[0]
+    assert memory.peaks == {"worker a": 9, "worker b": 5}
+
+
+def fill(n_bytes):
+    return np.ones(n_bytes, np.uint8)
+
+
+def test_a_worker_that_spills_is_reported():
+    """A real worker, whose memory another task has filled."""
+    from distributed import Client
+
+    told = []
+    with cluster_of("700MiB", workers=1) as cluster, Client(cluster) as client:
+
+        def work():
+            with watched_memory(lambda threads: 10**9, told.append) as memory:
+                held = [client.submit(fill, 120 * 2**20, pure=False) for _ in range(6)]
+                client.gather(client.map(len, held))
+                threading.Event().wait(3)
+            return memory
+
+        with pytest.warns(MemoryPressureWarning, match=r"worker tcp://.* (wrote memory to disk|paused)"):
+            memory = work()
+    assert told
+    assert memory.as_dict()["short_of_memory"]
+
+
+@pytest.mark.slow
+def test_soak(stored_rows, small_plan, tmp_path):
+    """Thirty fits on one cluster: memory, file handles and threads do not grow."""
+    import psutil
+    from distributed import Client
+
+    def figures(processes):
+        return {
+            name: {
+                "MiB": round(process.memory_info().rss / 2**20, 1),
+                "files": process.num_fds(),
+                "threads": process.num_threads(),
+            }
+            for name, process in processes.items()
+        }
+
+    seen = []
+    with cluster_of("4GiB") as cluster, Client(cluster) as client:
+        pids = client.run(os.getpid)
+        processes = {f"worker {at}": psutil.Process(pid) for at, pid in enumerate(pids.values())}
+        processes["scheduler and client"] = psutil.Process()
+        for number in range(30):
+            fit(stored_rows, Settings(method="cells"), out=tmp_path / f"{number}.zarr")
+            seen.append(figures(processes))
+    file = Path(os.environ.get("CNS_DASK_FIGURES", tmp_path)) / "soak.json"
+    file.write_text(json.dumps(seen, indent=1))
+    for name in processes:
+        early, late = seen[4:10], seen[-6:]  # after what is loaded and compiled once
+        for what, slack in (("MiB", 25), ("files", 5), ("threads", 3)):
+            before, after = (np.median([each[name][what] for each in some]) for some in (early, late))
+            assert after <= before + slack, (name, what, before, after)
