@@ -362,6 +362,12 @@ def _show(result: Any) -> None:
         highlight=False,
     )
     console.print(describe_quality(result.graph), highlight=False)
+    used, planned = result.memory
+    console.print(
+        f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}", highlight=False
+    )
+    if result.n_skipped:
+        console.print(f"{result.n_skipped} rows were left out: NaN or infinite values", highlight=False)
     clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
     for label, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True)):
         clusters.add_row(str(label), str(size), str(row))
@@ -384,7 +390,7 @@ def _exit_codes(*, debug: bool = False) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, CNSError):
+        if isinstance(error, CNSError | OSError):
             _say(str(error))
         else:
             _say(f"{type(error).__name__}: {error} (this is not expected: --debug shows where it comes from)")

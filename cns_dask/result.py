@@ -141,6 +141,16 @@ class Result:
         return found
 
     @property
+    def memory(self) -> tuple[int, int]:
+        """Largest memory of a process, measured and planned, in bytes."""
+        found: Any = self._store.attributes.get("memory")
+        try:
+            used, planned = (max(map(int, found[name].values())) for name in ("peak_bytes", "planned_bytes"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotAResultError(f"A result must tell the memory of processes. Got {found!r}.") from error
+        return used, planned
+
+    @property
     def graph(self) -> NeighborGraph:
         """The kNN graph at the largest k, and its recall if it is approximate."""
         return stored_graph(self._store)

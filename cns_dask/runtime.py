@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,11 @@ def run(
             advance()
             finished(position)
         return [values[position] for position in range(len(tasks))]
+    except CancelledError as error:  # distributed's own inherits it: nobody else cancels
+        raise SchedulerError(
+            f"The scheduler must answer until the work is done. Got none any more ({error}). "
+            "What was done is kept: the same run goes on from there, on this or another scheduler."
+        ) from error
     except KilledWorker as error:
         raise WorkersLostError(
             f"A task must end before its worker does. Got {key_split(error.task)}{stage and f' (of stage {stage})'}, "
@@ -172,7 +178,7 @@ def run(
         ) from error
     finally:
         pending = [future for future in futures if not future.done()]
-        if pending:
+        if pending and client.status == "running":
             client.cancel(pending)
 
 
@@ -264,7 +270,8 @@ def check_path_is_shared(place: Place) -> None:
     client, path = active_client(), place.path
     if client is None:
         return
-    blind = [worker for worker, seen in client.run(place.exists, "zarr.json").items() if not seen]
+    answers = client.run(place.exists, "zarr.json", on_error="return")
+    blind = [worker for worker, seen in answers.items() if seen is not True]
     if blind:
         raise SchedulerError(
             f"Every worker must see the folder of the result ({path}). {', '.join(blind)} cannot. "

@@ -224,3 +224,72 @@ def test_two_runs_at_the_same_instant(stored_rows, tmp_path, undisturbed):
     else:
         assert any("is finished already" in error for error in errors)
     np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """Start a scheduler and a worker, each in a process of its own, as often as asked."""
+    started = []
+
+    def start(name):
+        file = tmp_path / f"{name}.json"
+        words = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        kinds = (["scheduler", "--port", "0"], ["worker", "--nthreads", "1"])
+        started.extend(subprocess.Popen([sys.executable, "-m", "dask", *kind, *words], **quiet) for kind in kinds)
+        return file, started[-2], started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_the_scheduler_dies(by_hand, stored_rows, undisturbed, tmp_path):
+    """The run ends with a clear error, and goes on with another scheduler."""
+    file, scheduler, worker = by_hand("first")
+    out, log = tmp_path / "r.zarr", tmp_path / "log"
+    with subprocess.Popen(
+        command(stored_rows, out, log, "--scheduler-file", str(file)), stderr=subprocess.PIPE, text=True
+    ) as process:
+        while finished(log)["neighbors"] < 3:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        scheduler.kill()
+        worker.kill()
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2, errors
+    assert "The scheduler must answer until the work is done" in errors
+    assert "Traceback" not in errors
+    file, *_ = by_hand("second")
+    done = subprocess.run(
+        command(stored_rows, out, log, "--scheduler-file", str(file)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pieces were there" in done.stderr
+    np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
+
+
+@pytest.mark.slow
+def test_all_workers_die_and_another_comes(by_hand, stored_rows, undisturbed, tmp_path):
+    file, _, worker = by_hand("only")
+    out, log = tmp_path / "r.zarr", tmp_path / "log"
+    with subprocess.Popen(
+        command(stored_rows, out, log, "--scheduler-file", str(file)), stderr=subprocess.PIPE, text=True
+    ) as process:
+        while finished(log)["neighbors"] < 3:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        os.kill(worker.pid, signal.SIGKILL)
+        for line in process.stderr:
+            if line.startswith("No worker is left"):
+                break
+        words = ["worker", "--nthreads", "1", "--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "dask", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as other:
+            process.communicate(timeout=120)
+            other.kill()
+    assert process.returncode == 0
+    np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
