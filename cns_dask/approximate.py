@@ -47,6 +47,7 @@ class ApproximateWork:
         self._work, self._store, self._plan, self._seed = work, work.store, plan, seed
         self._points, self._k = work.store.array("points"), n_neighbors
         self.n_rows = self._points.shape[0]
+        self.known: dict[str, Any] = {}  # what is to be told about the graph
 
     def build(self, method: str, recall: float, smallest_k: int) -> Recall:
         """Find nearly all neighbours: improve the graph until the audit shows the recall, and return that."""
@@ -62,17 +63,23 @@ class ApproximateWork:
             pieces = [Piece(partitions.reach_for, (queries, nearest, cells, share)), Piece(as_it_is, (exact,))]
             (reach, candidates), squared = stage.run(pieces)
         cells, truth = replace(cells, reach=reach), with_self_first(squared, audited)
-        if method == "auto":
-            method = "descent" if candidates > descent.CHEAP_CANDIDATES and self._fits_descent() else "cells"
+        if method == "auto":  # noted: another run may have larger workers
+            dear = candidates > descent.CHEAP_CANDIDATES
+            method = self._work.once("method", lambda: self._cheaper(dear=dear), drop=False)
+        if self._work.is_through("all-") and not self._work.are_whole(GRAPH):
+            self._work.forget(("all-", "neighbors", "descent"))  # rounds write to the same lists: all or nothing
         graph, improve = self._create_graph(), {"cells": self._searches, "descent": self._descents}[method]
         for lists, used_reach in improve(cells, graph, audited):
             reach = used_reach
             found = [recall_interval(recall_of_rows(lists, truth, k), k) for k in sorted({smallest_k, self._k})]
             if found[-1].low >= recall:
                 break
-        self._store.describe_graph(
-            method=method, reach=reach, candidates_per_row=candidates, recall=[asdict(value) for value in found]
-        )
+        self.known = {
+            "method": method,
+            "reach": reach,
+            "candidates_per_row": candidates,
+            "recall": [asdict(value) for value in found],
+        }
         return found[-1]
 
     def _searches(self, cells: Cells, graph: Graph, audited: IntArray) -> Iterator[tuple[Lists, float]]:
@@ -89,6 +96,9 @@ class ApproximateWork:
     def _check_descent(self) -> None:
         n_features = self._points.shape[1]
         check_memory(lambda n_threads: descent_worker_bytes(n_features, self._k, n_threads))
+
+    def _cheaper(self, *, dear: bool) -> str:
+        return "descent" if dear and self._fits_descent() else "cells"
 
     def _fits_descent(self) -> bool:
         try:
@@ -156,7 +166,7 @@ class ApproximateWork:
             Piece(
                 partitions.sort_into_cells,
                 (self._points, part, cells.centers, cells.offset, scratch, at * stride),
-                _in_scratch("sorted", at, stride, part.stop - part.start),
+                _in_scratch("sorted", at, stride),
             )
             for at, part in enumerate(blocks)
         ]
@@ -200,7 +210,7 @@ class ApproximateWork:
             Piece(
                 partitions.search_and_sort,
                 (cells, part, self._k, scratch, at * stride, edges),
-                _in_scratch(f"lists-{name}", at, stride, part.stop - part.start),
+                _in_scratch(f"lists-{name}", at, stride),
             )
             for at, part in enumerate(parts)
         ]
@@ -227,7 +237,7 @@ class ApproximateWork:
                 Piece(
                     descent.send_to_parts,
                     (self._points, block, offset, centers, parts, sent, at * stride),
-                    _in_scratch(f"sent-{number}", at, stride, stride),
+                    _in_scratch(f"sent-{number}", at, stride),
                 )
                 for at, block in enumerate(blocks)
             ]
@@ -240,7 +250,7 @@ class ApproximateWork:
                 Piece(
                     descent.descend_and_sort,
                     (sent, _slices(cuts, at, stride), shape, self._k, seed, lists, at * places, edges),
-                    _in_scratch(f"lists-{number}", at, places, places),
+                    _in_scratch(f"lists-{number}", at, places),
                 )
                 for at in np.flatnonzero(sizes).tolist()
             ]
@@ -271,9 +281,9 @@ def as_it_is(value: Any) -> Any:
     return value
 
 
-def _in_scratch(name: str, at: int, stride: int, rows: int) -> tuple[tuple[str, tuple[slice, ...]], ...]:
+def _in_scratch(name: str, at: int, stride: int) -> tuple[tuple[str, tuple[slice, ...]], ...]:
     """What block `at` leaves in a scratch array with so many places for each block."""
-    return ((f"scratch/{name}", (slice(at * stride, at * stride + rows), slice(None))),)
+    return ((f"scratch/{name}", (slice(at * stride, (at + 1) * stride), slice(None))),)
 
 
 def _lists(part: slice) -> tuple[tuple[str, tuple[slice, ...]], ...]:

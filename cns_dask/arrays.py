@@ -78,9 +78,15 @@ def open_group(place: Place, mode: Literal["r", "r+"] = "r", *, strict: bool = F
     return zarr.open_group(store, mode=mode, use_consolidated=False)
 
 
-def create_group(place: Place) -> None:
-    """Make an empty group."""
-    zarr.create_group(open_store(place), zarr_format=3)
+def require_group(place: Place) -> None:
+    """Make a group, unless there is one whose description is whole; its arrays are found in any case."""
+    try:
+        open_group(place)
+    except StoreError:
+        raise
+    except Exception:
+        place.remove("zarr.json")
+        zarr.create_group(open_store(place), zarr_format=3)
 
 
 def create_array(
@@ -96,10 +102,9 @@ def create_array(
 ) -> StoredArray:
     """Make an array in the group at a place, or open the one that an earlier run has made just so."""
     chunks = tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True))
-    if not place.exists("zarr.json"):
-        create_group(place)
-    group = open_group(place, "r+")
-    found = group[name] if place.exists(f"{name}/zarr.json") else None
+    require_group(place)
+    group = open_group(place, "r+", strict=True)
+    found = _known_array(group, place, name)
     if found is not None and (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
         return StoredArray(found)
     array = group.create_array(
@@ -115,6 +120,18 @@ def create_array(
         overwrite=True,
     )
     return StoredArray(array)
+
+
+def _known_array(group: Any, place: Place, name: str) -> Any:
+    """The array of that name, if there is one and its description is whole."""
+    if not place.exists(f"{name}/zarr.json"):
+        return None
+    try:
+        return group[name]
+    except StoreError:
+        raise
+    except Exception:
+        return None
 
 
 class StoredArray:

@@ -48,6 +48,10 @@ class DamagedError(CNSError, RuntimeError):
     """A stored chunk is missing, or not as it was written."""
 
 
+class SchedulerLostError(CNSError, ConnectionError):
+    """The scheduler does not answer any more."""
+
+
 class WorkersLostError(CNSError, RuntimeError):
     """A task was on several workers when they died."""
 

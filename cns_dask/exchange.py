@@ -35,7 +35,10 @@ def write_sorted(entry: DTypeLike, keys: IntArray, target: ArrayLike, start: int
     entries = np.empty(len(order), entry)
     for name, array in {"key": keys, **values}.items():
         entries[name] = array[order]
-    target[start : start + len(order)] = entries.view(np.int8).reshape(len(order), -1)
+    whole = getattr(target, "chunks", (len(order),))[0]  # a whole chunk: what was there is not read, it may be damaged
+    padded = np.zeros((whole, entries.itemsize), np.int8)
+    padded[: len(order)] = entries.view(np.int8).reshape(len(order), -1)
+    target[start : start + whole] = padded
     return keys[order]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 
+from cns_dask.data import is_lazy
 from cns_dask.missing import KEPT, row_codes
 from cns_dask.places import Place
 from cns_dask.runtime import Progress, run
@@ -41,9 +43,20 @@ def look_at(block: Any, hashed: bool, counted: bool) -> tuple[str, int]:
     return word, int((row_codes(block) == KEPT).sum()) if counted else len(block)
 
 
-def content_of(source: Any, digests: tuple[str, ...]) -> str:
-    """One word for the content: of a path or URL from the marks that its store keeps, else from the hashes."""
-    return digest(Place(source).marks() if isinstance(source, str | os.PathLike) else digests)
+def content_of(source: Any, X: da.Array, progress: Progress, digests: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """What tells data apart: shape, type, and marks that their store keeps (of a path or URL), or hashes of chunks."""
+    if isinstance(source, str | os.PathLike):
+        marks: Any = Place(source).marks()
+    elif digests is None:
+        marks = look(X, hashed=True, counted=False, here=not is_lazy(source), progress=progress).digests
+    else:
+        marks = digests
+    return {"shape": list(X.shape), "dtype": str(X.dtype), "content": digest(marks)}
+
+
+def way_of(*plans: Any) -> dict[str, str]:
+    """What else must be the same to go on with unfinished work: how it is cut into pieces, and by which version."""
+    return {"plan": digest(plans), "cns_dask": version("cns_dask")}
 
 
 def digest(value: Any) -> str:

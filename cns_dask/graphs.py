@@ -14,15 +14,15 @@ import numpy as np
 from cns_dask.approximate import ApproximateWork
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import LowRecallWarning
-from cns_dask.fingerprint import content_of, digest, look
+from cns_dask.fingerprint import content_of, way_of
 from cns_dask.neighbors import choose_method, exact_graph
-from cns_dask.outputs import check_space, finished, new_result
+from cns_dask.outputs import check_space, make
 from cns_dask.plan import GraphPlan, plan_graph
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import stored_graph
 from cns_dask.runtime import Progress, check_memory, check_path_is_shared
 from cns_dask.settings import check_integer, check_setting
-from cns_dask.store import FORMAT_VERSION, GRAPH, ResultStore, TemporaryStore
+from cns_dask.store import GRAPH, ResultStore, TemporaryStore
 from cns_dask.types import NeighborGraph, Transform
 from cns_dask.work import Work
 
@@ -99,44 +99,42 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     check_memory(plan.worker_bytes)
 
     def fill(store: ResultStore) -> None:
-        check_space(store.scratch_place, plan.disk_bytes)
-        check_path_is_shared(store.place)
         work = Work(store, progress)
+        check_begin(work, plan.disk_bytes)
         rows = data if is_lazy(X) else work.sent(data)
         work.run("points", work.fill({"points": apply_transform(rows, as_is)}, plan.rows_per_chunk))
-        find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
+        known = find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
+        store.describe_graph(**known)
         store.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
 
     if out is None:
         store: ResultStore = TemporaryStore()
         fill(store)
         return stored_graph(store)
-    by_path = isinstance(X, str | os.PathLike)
-    seen = look(data, hashed=not by_path, counted=False, here=not is_lazy(X), progress=progress)
-    content = {"shape": list(data.shape), "content": content_of(X, seen.digests)}
-    parameters = {"n_neighbors": n_neighbors, **chosen}
-    fingerprint = {"data": content, "settings": parameters, "format_version": FORMAT_VERSION}
-    there = None if overwrite else finished(out, GRAPH, fingerprint)
-    if there is not None:
-        progress.tell(f"{out} is finished already")
-        return stored_graph(there)
-    with new_result(
-        out, GRAPH, fingerprint, {"plan": digest(plan)}, overwrite=overwrite, scratch=scratch, tell=progress.tell
-    ) as store:
-        fill(store)
-    return stored_graph(store)
+    fingerprint = {"data": content_of(X, data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
+    made = make(out, GRAPH, fingerprint, way_of(plan), fill, overwrite=overwrite, scratch=scratch, tell=progress.tell)
+    return stored_graph(made)
 
 
-def find_neighbors(work: Work, ks: tuple[int, int], plan: GraphPlan, method: str, recall: float, seed: int) -> None:
-    """Find the neighbours of the stored points at the larger of `ks`, and store them with their recall at both."""
+def check_begin(work: Work, disk_bytes: int) -> None:
+    """Look whether the work can begin: there is room for it, and every worker sees where it goes."""
+    if not work.begun:  # else some of it is there already
+        check_space(work.store.scratch_place, disk_bytes)
+    check_path_is_shared(work.store.place)
+
+
+def find_neighbors(
+    work: Work, ks: tuple[int, int], plan: GraphPlan, method: str, recall: float, seed: int
+) -> dict[str, Any]:
+    """Find the neighbours of the stored points at the larger of `ks`; return what is to be told about them."""
     points = work.store.array("points")
     if choose_method(points.shape[0], method) == "exact":
         graph = exact_graph(points, ks[1])
         lists = {"graph/indices": graph.indices, "graph/distances": graph.distances}
         work.run("neighbors", work.fill(lists, plan.rows_per_chunk))
-        work.store.describe_graph(method="exact", recall=[])
-        return
-    reached = ApproximateWork(work, ks[1], plan, seed).build(method, recall, ks[0])
+        return {"method": "exact", "recall": []}
+    search = ApproximateWork(work, ks[1], plan, seed)
+    reached = search.build(method, recall, ks[0])
     if reached.low < recall:
         warnings.warn(
             f"The graph must hold at least {recall} of the true neighbours. Got {reached.mean:.4f} "
@@ -145,3 +143,4 @@ def find_neighbors(work: Work, ks: tuple[int, int], plan: GraphPlan, method: str
             LowRecallWarning,
             stacklevel=4,
         )
+    return search.known

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cns_dask import columns, criterion, selection
 from cns_dask.arrays import StoredArray
+from cns_dask.fingerprint import digest
 from cns_dask.plan import SUMMED_AT_ONCE, TILE_READS, Plan, column_type, number_of_tiles
 from cns_dask.transition import order_rows, places_in, walk_on
 from cns_dask.types import ArrayLike, Candidates, FloatArray, Grid, IntArray, Start, Walk
@@ -74,10 +75,13 @@ class GridWork:
                 shape, chunks = (len(grid.lams), len(near[k]), self.n_rows), (len(grid.lams), width, step)
                 scratch = self._store.scratch(f"columns-{k}", shape, chunks, np.dtype(column_type(tol)).name)
                 pieces = self._solves(k, self._starts[k].places[near[k]], grid.lams, tol, scratch, "scratch/columns-")
-                solved[k] = stage.found(pieces, check=ends[k] is ABSENT)
-                if ends[k] is not ABSENT and not any(value is ABSENT for value in solved[k]):
+                if ends[k] is not ABSENT:
+                    solved[k] = stage.found(pieces, check=False)
                     self._store.drop_scratch(f"columns-{k}")
-                    continue
+                    if not any(value is ABSENT for value in solved[k]):
+                        continue
+                    scratch = self._store.scratch(f"columns-{k}", shape, chunks, np.dtype(column_type(tol)).name)
+                solved[k] = stage.found(pieces)
                 made = {(k, at): stage.task(pieces[at]) for at, value in enumerate(solved[k]) if value is ABSENT}
                 blocks = [made.get((k, at), value) for at, value in enumerate(solved[k])]
                 end = _cells_piece(k, *_cells_tasks(scratch, blocks, np.argsort(near[k]), k, grid))
@@ -127,7 +131,7 @@ class GridWork:
         for start in range(0, len(places), width):
             some = places[start : start + width]
             region = (slice(None), slice(start, start + len(some)), slice(None))[: target.ndim]
-            label = f"columns-{n_neighbors}-{start // width}.json"
+            label = f"columns-{n_neighbors}-{digest((lams, places.tolist(), tol))[:8]}-{start // width}.json"
             pieces.append(Piece(solve_and_write, (some, start, *shared), ((name, region),), label))
         return pieces
 

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from cns_dask.errors import OutputInUseError
 from cns_dask.places import Place
 
 RENEW_SECONDS = 5
-DEAD_SECONDS = 20  # without renewal
+DEAD_SECONDS = 60  # without renewal
 
 
 @contextmanager
@@ -30,60 +30,58 @@ def locked(place: Place, tell: Callable[[str], None] = lambda _: None) -> Iterat
 
     Yields a function that raises if the folder was taken away meanwhile.
     """
-    number = _take(place, tell)
-    content, stop, lost = _content(), threading.Event(), threading.Event()
+    content = _content()
+    number = _take(place, content, tell)
+    stop, renewed = threading.Event(), [time.monotonic()]
 
     def renew() -> None:
         while not stop.wait(RENEW_SECONDS):
-            if max(_numbers(place), default=0) != number:
-                lost.set()
-                return
-            content["renewed"] += 1
-            place.write(_name(number), _text(content))
+            with suppress(Exception):  # a store that does not answer now may answer later
+                content["renewed"] += 1
+                if max(_numbers(place), default=0) == number:
+                    place.write(_name(number), _text(content))
+                    renewed[0] = time.monotonic()
 
-    def check() -> None:
-        if lost.is_set():
+    def still_ours() -> None:
+        if max(_numbers(place), default=0) != number or time.monotonic() - renewed[0] > DEAD_SECONDS:
             raise OutputInUseError(
-                f"Only one run may write to {place.parent}. Another took over while this one was silent."
+                f"Only one run may write to an output. This one was silent for too long, and lost {place.path}: "
+                "another may have taken over."
             )
 
     thread = threading.Thread(target=renew, daemon=True, name="cns-dask-lock")
     thread.start()
     try:
-        yield check
+        yield still_ours
     finally:
         stop.set()
         thread.join()
-        if not lost.is_set():
-            for each in sorted(_numbers(place)):
+        for each in sorted(_numbers(place)):
+            if each <= number:
                 place.remove(_name(each))
 
 
-def _take(place: Place, tell: Callable[[str], None]) -> int:
+def _take(place: Place, content: dict[str, Any], tell: Callable[[str], None]) -> int:
     """Make the next lock, once the one before it is dead; return its number."""
     last = max(_numbers(place), default=0)
-    if last:
-        _refuse_if_alive(place, _name(last), tell)
+    dead = place.read(_name(last)) if last else None
+    if dead is not None:
+        _refuse_if_alive(place, _name(last), dead, tell)
     number = last + 1
-    if not place.claim(_name(number), _text(_content())):
+    if not place.claim(_name(number), _text(content)):
         _refuse(place.read(_name(number)))
-    others = set(_numbers(place)) - {number, last}
-    if others:  # made while the last one went: both withdraw rather than both stay
-        holder = place.read(_name(max(others)))
+    others = {each: place.read(_name(each)) for each in _numbers(place) if each != number}
+    new = [found for each, found in others.items() if each >= last and found is not None and found != dead]
+    if new:  # made while the last one went: both withdraw rather than both stay
         place.remove(_name(number))
-        _refuse(holder)
+        _refuse(new[0])
     return number
 
 
-def _refuse_if_alive(place: Place, name: str, tell: Callable[[str], None]) -> None:
-    first = place.read(name)
-    if first is None:
-        return  # gone this moment
+def _refuse_if_alive(place: Place, name: str, first: bytes, tell: Callable[[str], None]) -> None:
     alive = _lives_here(first)
-    if alive is None:  # on another machine: see whether it renews
-        tell(
-            f"{place.name} is held by a run on another machine: waiting up to {DEAD_SECONDS} s to see whether it lives"
-        )
+    if alive is None:  # elsewhere, or not sure: see whether it renews
+        tell(f"{place.name} is held by a run elsewhere: waiting up to {DEAD_SECONDS} s to see whether it lives")
         deadline = time.monotonic() + DEAD_SECONDS
         while time.monotonic() < deadline and place.read(name) == first:
             time.sleep(0.5)
@@ -102,17 +100,20 @@ def _refuse(content: bytes | None) -> None:
 
 
 def _lives_here(content: bytes) -> bool | None:
-    """Whether the holder of a lock lives; None if it is not on this machine."""
+    """Whether the holder of a lock lives; None if it is not on this machine, or its clock was set meanwhile."""
     import psutil
 
     holder = _parsed(content)
     if holder.get("host") != platform.node() or holder.get("boot") != _boot():
         return None
     try:
-        born = psutil.Process(int(holder["pid"])).create_time()
+        process = psutil.Process(int(holder["pid"]))
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        same = abs(process.create_time() - float(holder.get("born", 0))) < 1
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
-    return bool(abs(born - float(holder.get("born", 0))) < 1)  # else its number was given to another process
+    return True if same else None
 
 
 def _content() -> dict[str, Any]:

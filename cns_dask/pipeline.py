@@ -19,22 +19,22 @@ import numpy as np
 from cns_dask import criterion
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
-from cns_dask.fingerprint import Look, content_of, digest, look
+from cns_dask.fingerprint import Look, content_of, look, way_of
 from cns_dask.given import listed, open_graph
-from cns_dask.graphs import find_neighbors
+from cns_dask.graphs import check_begin, find_neighbors
 from cns_dask.grid import GridWork
 from cns_dask.memberships import clustering
 from cns_dask.memory import watched_memory
 from cns_dask.missing import kept_numbers, kept_rows, put_back, row_codes
 from cns_dask.neighbors import choose_method
-from cns_dask.outputs import Fingerprint, check_space, finished, new_result
+from cns_dask.outputs import Fingerprint, make
 from cns_dask.plan import GraphPlan, Plan, make_plan, plan_graph
 from cns_dask.plan import rows_per_chunk as rows_that_fit
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_memory, check_path_is_shared
+from cns_dask.runtime import Progress, check_memory
 from cns_dask.settings import Settings
-from cns_dask.store import FORMAT_VERSION, RESULT, ResultStore, TemporaryStore
+from cns_dask.store import RESULT, ResultStore, TemporaryStore
 from cns_dask.types import Candidates, Grid, NeighborGraph, Transform
 from cns_dask.work import Work
 
@@ -76,15 +76,19 @@ def fit(
     if out is None:
         return _fit(task, settings, TemporaryStore(), progress)
     fingerprint = _fingerprint(source, graph, settings, task)
-    there = None if overwrite else finished(out, RESULT, fingerprint)
-    if there is not None:
-        progress.tell(f"{out} is finished already")
-        return Result(there)
-    details = {"plan": digest(task.plan)}
-    with new_result(
-        out, RESULT, fingerprint, details, overwrite=overwrite, scratch=scratch, tell=progress.tell
-    ) as store:
-        return _fit(task, settings, store, progress)
+
+    def fill(store: ResultStore) -> None:
+        _fit(task, settings, store, progress)
+        if by_path(source) and content_of(source, task.X, progress) != fingerprint["data"]:
+            raise InvalidDataError(f"The data must not change while they are clustered. Got changes in {source}.")
+
+    way = way_of(task.plan, task.graph_plan)
+    return Result(make(out, RESULT, fingerprint, way, fill, overwrite=overwrite, scratch=scratch, tell=progress.tell))
+
+
+def by_path(source: Any) -> bool:
+    """Whether data are given by their path or URL."""
+    return isinstance(source, str | os.PathLike)
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ class _Task:
         return sum(self.look.counts)
 
     @property
+    def lists(self) -> tuple[str, ...]:
+        """The stored arrays of the graph; a given one may come without distances."""
+        with_distances = self.given is None or self.given.distances is not None
+        return ("graph/indices", "graph/distances") if with_distances else ("graph/indices",)
+
+    @property
     def skips(self) -> bool:
         """Whether some rows are left out."""
         return self.X is not None and self.n_rows < self.X.shape[0]
@@ -120,7 +130,7 @@ def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Pro
     seen = Look((), (n_rows,))
     if X is not None:
         X = X.rechunk({0: rows_that_fit(*X.shape)})
-        hashed = kept and not isinstance(source, str | os.PathLike)
+        hashed = kept and not by_path(source)
         skips, here = settings.missing == "skip", not is_lazy(source)
         seen = look(X, hashed=hashed, counted=skips, here=here, progress=progress)
         n_rows = _check_kept(sum(seen.counts), n_rows, given)
@@ -151,24 +161,16 @@ def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
 
 def _fingerprint(source: Any, graph: Any, settings: Settings, task: _Task) -> Fingerprint:
     """What makes two fits the same."""
-    data = None
-    if task.X is not None:
-        data = {
-            "shape": list(task.X.shape),
-            "dtype": _type_of(source),
-            "content": content_of(source, task.look.digests),
-        }
-    lists = None
-    if task.given is not None:
-        by_path = isinstance(graph, str | os.PathLike)
-        indices = task.given.indices
-        seen = look(indices, hashed=not by_path, counted=False, here=not is_lazy(graph), progress=Progress())
-        lists = {"shape": list(task.given.indices.shape), "content": content_of(graph, seen.digests)}
-    return {"data": data, "graph": lists, "settings": settings.as_dict(), "format_version": FORMAT_VERSION}
+    data = None if task.X is None else content_of(source, task.X, Progress(), task.look.digests)
+    lists = None if task.given is None else _content_of_graph(graph, task.given.indices)
+    return {"data": data, "graph": lists, "settings": settings.as_dict()}
 
 
-def _type_of(source: Any) -> str:
-    return str(getattr(source, "dtype", "")) or type(source).__name__
+def _content_of_graph(graph: Any, indices: da.Array) -> dict[str, Any]:
+    if by_path(graph):
+        return content_of(graph, indices, Progress())
+    tokens = look(indices, hashed=True, counted=False, here=not is_lazy(graph), progress=Progress()).digests
+    return content_of(indices, indices, Progress(), tokens)
 
 
 def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
@@ -182,14 +184,12 @@ def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
 
 def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress) -> Result:
     plan, grid = task.plan, task.grid
-    check_space(store.scratch_place, plan.disk_bytes)
-    check_path_is_shared(store.place)
     store.skips = task.skips
     stages = _Stages(Work(store, progress), plan)
+    check_begin(stages.work, plan.disk_bytes)
     with watched_memory(plan.worker_bytes, progress.tell) as memory:
-        if task.X is not None:
-            stages.points(task, settings)
-        stages.work.once("graph", lambda: stages.graph(task, settings), ("graph/indices", "graph/distances"))
+        transform = None if task.X is None else stages.points(task, settings)
+        known = stages.work.once("graph", lambda: stages.graph(task, settings), task.lists)
         found = stages.work.once("grid", lambda: stages.grid(grid, settings), ("columns",))
         choice, picks, picked = found["choice"], found["picks"], found["picked"]
         stages.clusters(task, choice.n_clusters)
@@ -197,6 +197,9 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
     if task.skips:
         rows = store.array("rows")
         picks, picked = np.where(picks < 0, -1, _rows_at(rows, np.maximum(picks, 0))), _rows_at(rows, picked)
+    store.describe_graph(**known)
+    if transform is not None:
+        _keep_transform(store, transform)
     store.put("k", grid.ks)
     store.put("lam", grid.lams)
     store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
@@ -225,7 +228,7 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
 def _rows_at(rows: Any, numbers: Any) -> Any:
     """Row numbers of the input for numbers among the clustered rows; few of them."""
     different, at = np.unique(numbers, return_inverse=True)
-    return np.array([int(rows[int(number)]) for number in different])[at].reshape(numbers.shape)
+    return np.asarray(rows[different])[at].reshape(numbers.shape)
 
 
 def _check_candidates(candidates: dict[int, Candidates], settings: Settings) -> None:
@@ -247,7 +250,7 @@ class _Stages:
     def __init__(self, work: Work, plan: Plan) -> None:
         self.work, self._plan = work, plan
 
-    def points(self, task: _Task, settings: Settings) -> None:
+    def points(self, task: _Task, settings: Settings) -> Transform:
         """Find rows that are left out; scale and project the others."""
         X, rows, counts = task.X, self._plan.rows_per_chunk, task.look.counts
         assert X is not None
@@ -259,31 +262,30 @@ class _Stages:
             self.work.run("kept", self.work.fill({"rows": numbers}, rows))
             X = kept_rows(X, counts)
         X = X.rechunk({0: rows})
-        transform = self.work.once("preprocess", lambda: self._transform(X, settings), drop=False)
+        transform: Transform = self.work.once("preprocess", lambda: self._transform(X, settings), drop=False)
         self.work.run("points", self.work.fill({"points": apply_transform(X, transform)}, rows))
+        return transform
 
     def _transform(self, X: da.Array, settings: Settings) -> Transform:
         with self.work.progress.stage("preprocess", 1) as advance:
             transform = learn_transform(
                 X, metric=settings.metric, scale=settings.scale, max_components=settings.max_components
             )
-            _keep_transform(self.work.store, transform)
             advance()
         return transform
 
-    def graph(self, task: _Task, settings: Settings) -> None:
+    def graph(self, task: _Task, settings: Settings) -> dict[str, Any]:
         """Find the neighbours, once for every k; or take them as given."""
         ks, given = task.grid.ks, task.given
         if given is None:
-            find_neighbors(
+            return find_neighbors(
                 self.work, (ks[0], ks[-1]), task.graph_plan, settings.method, settings.recall, settings.random_state
             )
-        else:
-            lists = listed(given, ks[-1], self._plan.rows_per_chunk)
-            arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
-            present = {name: values for name, values in arrays.items() if values is not None}
-            self.work.run("neighbors", self.work.fill(present, self._plan.rows_per_chunk))
-            self.work.store.describe_graph(method=given.method, recall=[asdict(value) for value in given.recall])
+        lists = listed(given, ks[-1], self._plan.rows_per_chunk)
+        arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
+        present = {name: values for name, values in arrays.items() if values is not None}
+        self.work.run("neighbors", self.work.fill(present, self._plan.rows_per_chunk))
+        return {"method": given.method, "recall": [asdict(value) for value in given.recall]}
 
     def grid(self, grid: Grid, settings: Settings) -> dict[str, Any]:
         """Evaluate all cells, choose, and keep the winner's columns."""

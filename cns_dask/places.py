@@ -35,14 +35,23 @@ def is_passing(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in CLIENTS
 
 
-def _pauses() -> Iterator[float]:
-    """Seconds to wait after each failed attempt: ever longer, and by chance, so that workers do not return together."""
+def _pauses() -> Iterator[float | None]:
+    """Seconds to wait after each failed attempt: ever longer, and by chance, so that workers do not return together.
+
+    None after the last one.
+    """
     for attempt in range(ATTEMPTS - 1):
         yield FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)
+    yield None
 
 
-def _given_up(error: BaseException) -> StoreError:
-    return StoreError(f"The store must answer within {ATTEMPTS} attempts. Got {type(error).__name__}: {error}.")
+def _raise_unless_passing(error: Exception, pause: float | None) -> None:
+    if not is_passing(error):
+        raise error
+    if pause is None:
+        raise StoreError(
+            f"The store must answer within {ATTEMPTS} attempts. Got {type(error).__name__}: {error}."
+        ) from error
 
 
 def persistently(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -51,13 +60,9 @@ def persistently(function: Callable[..., Any], *arguments: Any, **options: Any) 
         try:
             return function(*arguments, **options)
         except Exception as error:
-            if not is_passing(error):
-                raise
-            time.sleep(pause)
-    try:
-        return function(*arguments, **options)
-    except Exception as error:
-        raise (_given_up(error) if is_passing(error) else error) from error
+            _raise_unless_passing(error, pause)
+            time.sleep(pause or 0)
+    return None
 
 
 async def persistently_async(function: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
@@ -66,13 +71,9 @@ async def persistently_async(function: Callable[..., Awaitable[Any]], *arguments
         try:
             return await function(*arguments, **options)
         except Exception as error:
-            if not is_passing(error):
-                raise
-            await asyncio.sleep(pause)
-    try:
-        return await function(*arguments, **options)
-    except Exception as error:
-        raise (_given_up(error) if is_passing(error) else error) from error
+            _raise_unless_passing(error, pause)
+            await asyncio.sleep(pause or 0)
+    return None
 
 
 class Place:
@@ -85,6 +86,9 @@ class Place:
         text = os.fspath(location).removeprefix("file://")
         self.is_local = "://" not in text
         self.path = str(Path(text).expanduser().absolute()) if self.is_local else text.rstrip("/")
+        protocol, _, key = self.path.partition("://")
+        if not self.is_local and (not protocol or "/" not in key.strip("/") or set(key) & set("*?[]")):
+            raise StoreError(f"A URL must name a bucket and something in it, without any of * ? [ ]. Got {text}.")
 
     def __str__(self) -> str:
         return self.path
@@ -109,7 +113,7 @@ class Place:
     @property
     def parent(self) -> Place:
         """The folder that holds this one."""
-        return Place(self.path.rpartition("/")[0] or "/")
+        return _folder(self.path.rpartition("/")[0] or "/")
 
     @property
     def _files(self) -> Any:
@@ -151,8 +155,10 @@ class Place:
                 persistently(_create, self._at(name), content)
             else:
                 persistently(self._files.pipe_file, self._at(name), content, mode="create")
-        except FileExistsError:
-            return False
+        except OSError as error:
+            if not isinstance(error, FileExistsError) and error.errno != errno.EINVAL:  # some stores say so
+                raise
+            return self.read(name) == content  # ours, if only the answer to an earlier attempt was lost
         return True
 
     def names(self, folder: str = "") -> list[str]:
@@ -227,6 +233,13 @@ class Place:
         return shutil.disk_usage(self.path).free if self.is_local else None
 
 
+def _folder(path: str) -> Place:
+    """A folder that may be a whole bucket."""
+    place = Place.__new__(Place)
+    place.is_local, place.path = "://" not in path, path
+    return place
+
+
 def _read(path: str) -> bytes:
     return Path(path).read_bytes()
 
@@ -257,8 +270,11 @@ def _create(path: str, content: bytes) -> None:
 
 
 def _remove(path: str) -> None:
+    """A folder is renamed first: what tasks that still run write into it cannot keep it, or bring it back half."""
     target = Path(path)
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
-    else:
+    if target.is_symlink() or not target.is_dir():
         target.unlink()
+        return
+    gone = target.with_name(f".{uuid.uuid4().hex}.gone")
+    target.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

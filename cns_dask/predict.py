@@ -20,17 +20,17 @@ import numpy as np
 from cns_dask.cells import search_new_rows
 from cns_dask.data import is_lazy, open_data
 from cns_dask.errors import NotAResultError
-from cns_dask.fingerprint import content_of, look
+from cns_dask.fingerprint import content_of, way_of
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.missing import KEPT, marked, row_codes
 from cns_dask.neighbors import exact_search
-from cns_dask.outputs import finished, new_result
+from cns_dask.outputs import make
 from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import apply_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory
-from cns_dask.store import FORMAT_VERSION, PREDICTION
-from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray
+from cns_dask.store import PREDICTION, ResultStore
+from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray, Transform
 from cns_dask.work import Work
 
 
@@ -52,7 +52,8 @@ def predict(result: Result, new: Any) -> Clustering:
     X = open_data(new, min_rows=1)
     X = X if is_lazy(new) else in_worker_memory(X)
     skips = result.settings.missing == "skip"
-    queries = apply_transform(X.map_blocks(filled_block, dtype=X.dtype) if skips else X, result.transform)
+    transform = result.transform
+    queries = apply_transform(X.map_blocks(filled_block, transform, dtype=X.dtype) if skips else X, transform)
     if cells is None:
         found = exact_search(queries, result.stored("points"), choice.n_neighbors)
     else:
@@ -72,9 +73,11 @@ def predict(result: Result, new: Any) -> Clustering:
     return from_blocks(clusterings, like)
 
 
-def filled_block(block: FloatArray) -> FloatArray:
-    """Rows that cannot be clustered, with zeros in their place."""
-    return np.where((row_codes(block) == KEPT)[:, None], block, 0.0)
+def filled_block(block: FloatArray, transform: Transform) -> FloatArray:
+    """The rows, with one that can be clustered in the place of each that cannot."""
+    other = np.zeros(transform.n_features)
+    other[transform.kept] = transform.center + transform.scale
+    return np.where((row_codes(block) == KEPT)[:, None], block, other)
 
 
 def marked_block(found: Clustering, block: FloatArray) -> Clustering:
@@ -93,22 +96,17 @@ def predict_to(
     X = open_data(new, min_rows=1)
     rows = rows_per_chunk(X.shape[0], max(X.shape[1], result.choice.n_neighbors, result.choice.n_clusters))
     X = X.rechunk({0: rows})
-    by_path = isinstance(new, str | os.PathLike)
-    seen = look(X, hashed=not by_path, counted=False, here=not is_lazy(new), progress=progress)
-    fingerprint = {
-        "data": {"shape": list(X.shape), "content": content_of(new, seen.digests)},
-        "model": result.details.get("fingerprint"),
-        "format_version": FORMAT_VERSION,
-    }
     found = vars(predict(result, X))
-    if not overwrite and finished(out, PREDICTION, fingerprint) is not None:
-        progress.tell(f"{out} is finished already")
-        return
-    with new_result(out, PREDICTION, fingerprint, {"rows": rows}, overwrite=overwrite, tell=progress.tell) as store:
+    model = result.details.get("fingerprint") or content_of(result.path, result.labels, progress)  # of a temporary one
+    fingerprint = {"data": content_of(new, X, progress), "model": model}
+
+    def fill(store: ResultStore) -> None:
         check_path_is_shared(store.place)
         work = Work(store, progress)
         work.run("predict", work.fill(found, rows))
         store.describe(model=result.path, choice=asdict(result.choice))
+
+    make(out, PREDICTION, fingerprint, way_of(rows), fill, overwrite=overwrite, tell=progress.tell)
 
 
 def visits_block(

@@ -6,6 +6,7 @@ Plain values are JSON's own. Arrays, tuples and the listed records are objects w
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 from dataclasses import fields, is_dataclass
@@ -20,16 +21,24 @@ PLAIN_KINDS = "biufc"  # NumPy's kinds of types that hold plain numbers
 
 
 def encode(value: Any) -> bytes:
-    """A value as text."""
-    return json.dumps(_plain(value)).encode()
+    """A value as text, behind a checksum of it."""
+    text = json.dumps(_plain(value)).encode()
+    return _checksum(text) + b"\n" + text
 
 
 def decode(content: bytes) -> Any:
-    """The value of such a text; ValueError if it is none."""
+    """The value of such a text; ValueError if it is none, or not as it was written."""
+    checksum, _, text = content.partition(b"\n")
+    if checksum != _checksum(text):
+        raise ValueError("not a record: another checksum")
     try:
-        return _value(json.loads(content))
-    except (KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        return _value(json.loads(text))
+    except (AttributeError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a record: {error}") from error
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).hexdigest().encode()
 
 
 def _plain(value: Any) -> Any:

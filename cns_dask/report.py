@@ -70,7 +70,8 @@ def sample_rows(result: Result) -> tuple[FloatArray | None, Any, Any]:
     No rows where only their graph was given.
     """
     every = slice(None, None, -(-result.n_rows // SAMPLE_ROWS))
-    labels, confidence = dask.compute(result.labels[every], result.confidence[every])
+    rows = result.rows[every].compute()
+    labels, confidence = dask.compute(result.labels[rows], result.confidence[rows])
     if result.points is None:
         return None, labels, confidence
     points = result.points[every].compute()

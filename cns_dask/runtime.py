@@ -20,7 +20,13 @@ import numpy as np
 from dask.callbacks import Callback
 from dask.utils import key_split
 
-from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError, WorkersLostError
+from cns_dask.errors import (
+    InvalidSettingError,
+    NotEnoughMemoryError,
+    SchedulerError,
+    SchedulerLostError,
+    WorkersLostError,
+)
 from cns_dask.places import Place
 
 LOG = logging.getLogger("cns_dask")
@@ -165,7 +171,7 @@ def run(
             finished(position)
         return [values[position] for position in range(len(tasks))]
     except CancelledError as error:  # distributed's own inherits it: nobody else cancels
-        raise SchedulerError(
+        raise SchedulerLostError(
             f"The scheduler must answer until the work is done. Got none any more ({error}). "
             "What was done is kept: the same run goes on from there, on this or another scheduler."
         ) from error
@@ -188,7 +194,7 @@ def on_every_worker(function: Callable[..., None], *arguments: Any) -> None:
     if client is None:
         function(*arguments)
     else:
-        client.run(function, *arguments)
+        client.run(function, *arguments, on_error="ignore")  # a worker that dies is no matter: others do its work
 
 
 def active_client() -> Any | None:
@@ -271,7 +277,8 @@ def check_path_is_shared(place: Place) -> None:
     if client is None:
         return
     answers = client.run(place.exists, "zarr.json", on_error="return")
-    blind = [worker for worker, seen in answers.items() if seen is not True]
+    there = client.scheduler_info(n_workers=-1)["workers"]  # who has died meanwhile is no matter
+    blind = [worker for worker, seen in answers.items() if seen is not True and worker in there]
     if blind:
         raise SchedulerError(
             f"Every worker must see the folder of the result ({path}). {', '.join(blind)} cannot. "

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from cns_dask.arrays import StoredArray, create_array, create_group, lazy, open_group
+from cns_dask.arrays import StoredArray, create_array, lazy, open_group, require_group
 from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError, StoreError
 from cns_dask.places import Place
 from cns_dask.types import ArrayLike
@@ -77,6 +78,7 @@ class ResultStore:
         self.place = place
         self.skips = False  # whether some rows were left out: then arrays of the others have another dimension
         self._scratch, self._records = scratch, records
+        self.still_ours: Callable[[], None] = lambda: None  # raises if another run has taken over
 
     @property
     def path(self) -> str:
@@ -100,9 +102,8 @@ class ResultStore:
     def begin(self) -> None:
         """Make the groups that are not there yet."""
         for place in (self.place, self.scratch_place):
-            if not place.exists("zarr.json"):
-                place.make()
-                create_group(place)
+            place.make()
+            require_group(place)
 
     def _group(self, *, write: bool = False, strict: bool = False) -> Any:
         return open_group(self.place, "r+" if write else "r", strict=strict)
@@ -123,6 +124,7 @@ class ResultStore:
 
     def describe_graph(self, **attributes: Any) -> None:
         """Add attributes to the graph: plain values only."""
+        require_group(self.place / "graph")
         self._group(write=True)["graph"].attrs.update(attributes)
 
     def create(
@@ -167,7 +169,7 @@ class ResultStore:
                     self.scratch_place.remove(each)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._group()
+        return self.place.exists(f"{name}/zarr.json")
 
     def array(self, name: str) -> StoredArray:
         """Open an array for tasks that read what they need of it."""
@@ -186,8 +188,10 @@ class ResultStore:
         group = open_group(self.scratch_place, strict=True) if in_scratch else self._group(strict=True)
         try:
             found = group[name.removeprefix(SCRATCH)]
-        except KeyError as error:
-            raise DamagedError(f"The result must hold the array {name}. Got none in {self.path}.") from error
+        except StoreError:
+            raise
+        except Exception as error:
+            raise DamagedError(f"The result must hold the array {name}. Got none in {self.path} ({error}).") from error
         if not in_scratch:
             _check_array(name, found)
         return found

@@ -44,11 +44,12 @@ class Work:
 
     def __init__(self, store: ResultStore, progress: Progress) -> None:
         self.store, self.progress = store, progress
-        self._begun = bool(store.records.names())  # by an earlier run
+        self.begun = bool(store.records.names())  # by an earlier run
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Stage]:
         """Run a stage of `total` pieces."""
+        self.store.still_ours()
         with self.progress.stage(name, total) as advance:
             yield Stage(name, self, advance)
 
@@ -63,8 +64,8 @@ class Work:
         Then the intermediate values go, unless they are not only its own.
         """
         record = f"{name}.json"
-        value = _noted(self.store.records, record) if self._begun else (ABSENT, None)
-        if value[0] != ABSENT and self._are_whole(arrays):
+        value = _noted(self.store.records, record) if self.begun else (ABSENT, None)
+        if value[0] != ABSENT and self.are_whole(arrays):
             self.progress.found(name)
             return value[1]
         made = make()
@@ -72,6 +73,16 @@ class Work:
         if drop:
             self.store.drop_scratch()
         return made
+
+    def forget(self, begins: tuple[str, ...]) -> None:
+        """Do again all whose records have names that begin so."""
+        for name in self.store.records.names():
+            if name.startswith(begins):
+                self.store.records.remove(name)
+
+    def is_through(self, begins: str) -> bool:
+        """Whether something of that name has been through."""
+        return any(name.startswith(begins) for name in self.store.records.names())
 
     def fill(self, arrays: dict[str, da.Array], rows_per_chunk: int) -> list[Piece]:
         """Create arrays with one row per data row; the pieces that write them, one for every chunk of rows."""
@@ -92,9 +103,12 @@ class Work:
             target[region] = X[region].compute(scheduler="synchronous")
         return self.store.open("scratch/input")
 
-    def _are_whole(self, names: Sequence[str]) -> bool:
-        present = [name for name in names if name in self.store]
-        arrays = [self.store.array(name) for name in present]
+    def are_whole(self, names: Sequence[str]) -> bool:
+        """Whether all chunks of these arrays are there, and as they were written."""
+        try:
+            arrays = [self.store.array(name) for name in names]
+        except DamagedError:
+            return False
         regions = [da.core.slices_from_chunks(da.core.normalize_chunks(a.chunks, a.shape)) for a in arrays]
         checks = [
             dask.delayed(StoredArray.is_whole)(a, r) for a, some in zip(arrays, regions, strict=True) for r in some
@@ -126,7 +140,7 @@ class Stage:
     def found(self, pieces: Sequence[Piece], *, check: bool = True) -> list[Any]:
         """The values of pieces that an earlier run has done, ABSENT for the others; with a look at what they wrote."""
         values: list[Any] = [ABSENT] * len(pieces)
-        if not self._work._begun:
+        if not self._work.begun:
             return values
         noted = set(self._records.names())
         there = [at for at, piece in enumerate(pieces) if piece.name in noted]

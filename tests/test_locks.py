@@ -54,7 +54,9 @@ def test_the_lock_of_a_killed_process_is_taken_over(place):
     assert place.names() == []
 
 
-def test_a_process_with_the_number_of_a_dead_one_is_not_taken_for_it(place):
+def test_a_process_with_the_number_of_a_dead_one_is_watched(place, monkeypatch):
+    """Or the clock was set: only what is not renewed is dead."""
+    monkeypatch.setattr(locks, "DEAD_SECONDS", 1.5)
     with locked(place):
         holder = json.loads(place.read("lock-1"))
     place.write("lock-1", json.dumps(holder | {"born": holder["born"] - 1000}).encode())
@@ -98,10 +100,30 @@ def test_a_run_that_slept_too_long_notices(place, monkeypatch):
         time.sleep(0.4)
         assert place.read("lock-1") != first  # it renews
         place.write("lock-2", b"{}")
-        time.sleep(0.4)
-        with pytest.raises(OutputInUseError, match="Another took over"):
+        with pytest.raises(OutputInUseError, match="another may have taken over"):
             still_ours()
-    assert place.names() == ["lock-1", "lock-2"]
+    assert place.names() == ["lock-2"]
+
+
+def test_a_store_that_falters_does_not_end_the_renewal(place, monkeypatch):
+    monkeypatch.setattr(locks, "RENEW_SECONDS", 0.05)
+    write, fails = Place.write, []
+
+    def sometimes(self, name, content):
+        if len(fails) < 3:
+            fails.append(1)
+            raise OSError("no")
+        write(self, name, content)
+
+    monkeypatch.setattr(Place, "write", sometimes)
+    with locked(place) as still_ours:
+        first = place.read("lock-1")
+        time.sleep(1)
+        assert place.read("lock-1") != first
+        still_ours()
+        monkeypatch.setattr(locks, "DEAD_SECONDS", 0)
+        with pytest.raises(OutputInUseError):
+            still_ours()
 
 
 def test_one_that_comes_while_another_goes_withdraws(place, monkeypatch):

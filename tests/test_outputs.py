@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import zarr
 
-from cns_dask.errors import InvalidDataError, OutputError, StoreError
-from cns_dask.outputs import check_output, check_space, differences, finished, new_result
+from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
+from cns_dask.outputs import check_output, check_space, differences, finished, make, new_result
 from cns_dask.places import Place
 from cns_dask.store import PREDICTION, RESULT, open_result_store
 
@@ -168,6 +168,7 @@ def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
         store.scratch("a", (3,), (3,))[:] = 1
         raise RuntimeError
     (kept,) = (tmp_path / "fast").iterdir()
+    assert kept.name.startswith("r.zarr-")
     assert (kept / "a" / "c" / "0").exists()
     with new_result(out, RESULT, SAME, PLAN, scratch=tmp_path / "fast") as store:
         assert store.array("scratch/a")[:].tolist() == [1, 1, 1]
@@ -179,18 +180,51 @@ def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
         pass
 
 
-def test_a_move_that_was_cut_short_is_done_again(tmp_path):
-    """As on an object store: the mark says that what is at the output is half a copy of ours."""
+def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
     out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
-    with pytest.raises(RuntimeError), new_result(out, RESULT, SAME, PLAN) as store:
-        store.put("labels", np.arange(5))
-        raise RuntimeError
-    (work / "moving").write_text("")
-    (out / "labels").mkdir(parents=True)
-    with new_result(out, RESULT, SAME, PLAN):
-        pass
-    assert open_result_store(out).read("labels").tolist() == [0, 1, 2, 3, 4]
+    make(out, RESULT, SAME, PLAN, lambda store: None)
+    work.mkdir()
+    known = {"folder": "abc", "work": {**SAME, **PLAN, "format_version": 3}}
+    (work / "run.json").write_text(json.dumps(known))
+    (work / "abc").mkdir()
+    told = []
+    make(out, RESULT, SAME, PLAN, None, tell=told.append)
+    assert told == [f"{out} is finished already"]
     assert not work.exists()
+
+
+def test_another_work_has_another_folder(tmp_path):
+    """Tasks that still run for one that was given up cannot write into it."""
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+
+    def folder(fingerprint, **options):
+        with pytest.raises(RuntimeError), new_result(out, RESULT, fingerprint, PLAN, **options) as store:
+            raise RuntimeError
+        return store.path
+
+    first = folder(SAME)
+    assert folder(SAME) == first
+    assert folder({"data": 7}, overwrite=True) != first
+    assert len([path for path in work.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_folder_that_a_run_file_names_is_one_of_ours(tmp_path):
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    with pytest.raises(RuntimeError), new_result(out, RESULT, SAME, PLAN):
+        raise RuntimeError
+    (work / "run.json").write_text(json.dumps({"folder": "../../precious", "work": {**SAME, **PLAN}}))
+    with pytest.raises(OutputError, match="Unfinished work"), new_result(out, RESULT, SAME, PLAN):
+        pass
+
+
+def test_work_is_kept_when_the_output_is_lost_to_another_run(tmp_path):
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    with pytest.raises(OutputInUseError, match="lost"), new_result(out, RESULT, SAME, PLAN) as store:
+        store.put("labels", np.arange(5))
+        (work / "lock-9").write_text("{}")
+    assert (work / "run.json").exists()
+    assert (work / "lock-9").exists()
+    assert (Path(store.path) / "labels" / "zarr.json").exists()
 
 
 def test_what_is_finished_is_told_from_what_is_not(tmp_path):

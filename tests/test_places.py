@@ -101,5 +101,27 @@ def test_which_errors_pass():
 
 
 def test_a_kind_of_store_that_nobody_knows():
-    with pytest.raises(StoreError, match=r"kind of store must be known\. Got nowhere://x"):
-        Place("nowhere://x").exists()
+    with pytest.raises(StoreError, match=r"kind of store must be known\. Got nowhere://x/y"):
+        Place("nowhere://x/y").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket", "s3://bucket/", "s3://bucket/run*.zarr", "s3://b/r[1].zarr", "s3://b/?"]
+)
+def test_urls_that_could_mean_more_than_one_thing(url):
+    with pytest.raises(StoreError, match="must name a bucket and something in it"):
+        Place(url)
+
+
+def test_a_claim_whose_answer_was_lost_is_ours(place):
+    place.write("lock", b"mine")
+    assert place.claim("lock", b"mine")
+    assert not place.claim("lock", b"theirs")
+
+
+def test_an_error_that_lasts_after_some_that_pass_is_raised_as_it_is(monkeypatch):
+    monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
+    errors = [OSError(errno.EIO, "no")] * 2 + [OSError(errno.ENOSPC, "full")]
+    with pytest.raises(OSError, match="full") as raised:
+        persistently(lambda: (_ for _ in ()).throw(errors.pop(0)))
+    assert raised.value.__cause__ is None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cns_dask.records import decode, encode
+from cns_dask.records import _checksum, decode, encode
 from cns_dask.types import Candidates, Choice, Start, Transform
 
 arrays = hnp.arrays(
@@ -60,9 +60,17 @@ def test_what_is_not_data_is_not_kept(value):
     ],
 )  # fmt: skip
 def test_what_is_not_a_record_is_an_error_and_runs_nothing(content):
-    with pytest.raises(ValueError, match=r".*"):
-        decode(content)
+    for text in (content, _checksum(content) + b"\n" + content):
+        with pytest.raises(ValueError, match=r".*"):
+            decode(text)
+
+
+def test_a_changed_record_is_not_believed():
+    content = bytearray(encode((1, np.arange(3))))
+    content[-9] ^= 1
+    with pytest.raises(ValueError, match="another checksum"):
+        decode(bytes(content))
 
 
 def test_records_are_plain_json():
-    assert json.loads(encode((1, None))) == {"tuple": [1, None]}
+    assert json.loads(encode((1, None)).splitlines()[1]) == {"tuple": [1, None]}

@@ -21,21 +21,28 @@ class StopError(Exception):
 
 
 class Stopper(Progress):
-    """Ends a run when a stage begins."""
+    """Ends a run when a stage begins, or after so many of its pieces."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, pieces):
         super().__init__()
-        self._stage = stage
+        self._stage, self._pieces, self._left = stage, pieces, -1
 
     def _begin(self, name, total):
-        if name == self._stage:
+        self._left = self._pieces if name == self._stage else -1
+        if self._left == 0:
+            raise StopError
+
+    def _advance(self):
+        self._left -= 1
+        if self._left == 0:
             raise StopError
 
 
-def stopped_at(stage, source, out):
+def stopped_at(stage, source, out, pieces=0):
     with pytest.raises(StopError):
-        fit(source, CELLS, out=out, progress=Stopper(stage))
-    return out.parent / f".{out.name}.unfinished"
+        fit(source, CELLS, out=out, progress=Stopper(stage, pieces))
+    (work,) = (path for path in (out.parent / f".{out.name}.unfinished").iterdir() if path.is_dir())
+    return work
 
 
 def chunks(folder):
@@ -81,18 +88,69 @@ def test_a_damaged_chunk_is_made_again(stored_rows, undisturbed, small_plan, tmp
     damage(chunks(work / array)[-1])
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
-    assert not work.exists()
+    assert not work.parent.exists()
+
+
+RECORDS = ["points/1-write_blocks-2.json", "graph.json", "cells/cells-16.json", "preprocess.json"]
 
 
 @pytest.mark.parametrize(
-    "record", ["points/1-write_blocks-2.json", "graph.json", "cells/cells-16.json", "preprocess.json"]
+    ("record", "damage"), one_by_default([(record, damage) for record in RECORDS for damage in (cut, flip, lose)])
 )
-@pytest.mark.parametrize("damage", [cut, lose])
 def test_a_lost_or_damaged_mark_is_not_believed(stored_rows, undisturbed, small_plan, tmp_path, record, damage):
     work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
     damage(work / "done" / record)
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+def test_a_lost_mark_of_a_block_whose_cells_are_known(stored_rows, undisturbed, small_plan, tmp_path):
+    """Its columns are gone already: all of that k is done again."""
+    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
+    next((work / "done" / "cells").glob("columns-16-*-0.json")).unlink()
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lose])
+@pytest.mark.parametrize(
+    ("stage", "array", "pieces"), [("neighbors", "lists-neighbors", 6), ("partitions", "sorted", 7)]
+)
+def test_damaged_intermediate_values_are_made_again(
+    stored_rows, undisturbed, small_plan, tmp_path, stage, array, pieces, damage
+):
+    work = stopped_at(stage, stored_rows, tmp_path / "r.zarr", pieces)
+    damage(chunks(work / "scratch.zarr" / array)[1])
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    one_by_default(
+        [(f"{name}zarr.json", damage) for name in ("columns/", "", "graph/", "points/") for damage in (cut, lose)]
+    ),
+)
+def test_a_damaged_description_is_made_again(stored_rows, undisturbed, small_plan, tmp_path, file, damage):
+    work = stopped_at("memberships", stored_rows, tmp_path / "r.zarr")
+    damage(work / "result.zarr" / file)
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    labels = result.labels.compute(scheduler="threads")
+    np.testing.assert_array_equal(labels, undisturbed)
+    assert result.graph.method == "cells"
+    assert result.transform.n_features == 5
+
+
+def test_rounds_of_a_search_are_made_again_together(stored_rows, small_plan, tmp_path, monkeypatch):
+    """They write to the same lists: what one has left must not be taken for what another wrote."""
+    monkeypatch.setattr("cns_dask.approximate.SPARED", 60)  # so little reach that one round is not enough
+    whole = fit(stored_rows, CELLS)
+    work = stopped_at("candidates", stored_rows, tmp_path / "r.zarr")
+    assert (work / "done" / "all-neighbors-2.json").exists()
+    flip(chunks(work / "result.zarr/graph/indices")[1])
+    result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
+    for ours, theirs in ((result.graph.indices, whole.graph.indices), (result.labels, whole.labels)):
+        np.testing.assert_array_equal(ours.compute(scheduler="threads"), theirs.compute(scheduler="threads"))
 
 
 def test_all_marks_lost(stored_rows, undisturbed, small_plan, tmp_path):
