@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.arrays import open_array
-from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidTypeError
 from cns_dask.plan import rows_per_chunk
 
 NUMERIC = "biuf"  # NumPy's kinds of types that hold plain numbers
@@ -99,7 +99,9 @@ def _from_memory(source: Any, min_rows: int) -> da.Array:
         source = unmasked(source)  # scikit-learn would drop the mask
     try:
         checked = check_array(source, dtype="numeric", ensure_min_samples=min_rows, ensure_all_finite=False)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
         raise InvalidDataError(str(error)) from error
     rows = rows_per_chunk(*checked.shape)
     return da.from_array(checked, chunks=(rows, -1), name=False)

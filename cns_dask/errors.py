@@ -28,6 +28,10 @@ class InvalidDataError(UsageError, ValueError):
     """The data cannot be clustered as they are."""
 
 
+class InvalidTypeError(InvalidDataError, TypeError):
+    """The data are not numbers, or not in a dense array."""
+
+
 class DataNotFoundError(UsageError, FileNotFoundError):
     """Nothing is stored at the given path."""
 
