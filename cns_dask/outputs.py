@@ -118,7 +118,7 @@ def new_result(
                     work.write(MOVING, b"")
                 store.place.move_to(target, aside=work / name / "replaced", last="zarr.json")
             except Exception as error:
-                nothing_done = not store.records.names() and not isinstance(error, OutputInUseError)
+                nothing_done = not (work / name / "done").names() and not isinstance(error, OutputInUseError)
                 if known is None and (isinstance(error, TO_MEND) or (isinstance(error, UsageError) and nothing_done)):
                     _clear(work, store)
                 raise

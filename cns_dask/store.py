@@ -77,20 +77,13 @@ class ResultStore:
     def __init__(self, place: Place, scratch: Place | None = None, records: Place | None = None) -> None:
         self.place = place
         self.skips = False  # whether some rows were left out: then arrays of the others have another dimension
-        self._scratch, self._records = scratch, records
+        self._scratch, self.records = scratch, records  # records: of finished pieces; none if no run can go on
         self.still_ours: Callable[[], None] = lambda: None  # raises if another run has taken over
 
     @property
     def path(self) -> str:
         """Where it is."""
         return self.place.path
-
-    @property
-    def records(self) -> Place:
-        """Where the values of finished pieces are noted."""
-        if self._records is None:
-            raise ValueError("A finished result keeps no records.")
-        return self._records
 
     @property
     def scratch_place(self) -> Place:
@@ -213,7 +206,7 @@ class TemporaryStore(ResultStore):
         folder = tempfile.mkdtemp(prefix="cns-dask-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         root = Place(folder)
-        super().__init__(root / "result.zarr", root / "scratch.zarr", root / "done")
+        super().__init__(root / "result.zarr", root / "scratch.zarr")
         self.begin()
 
     def __getstate__(self) -> dict[str, bytes]:

@@ -44,7 +44,7 @@ class Work:
 
     def __init__(self, store: ResultStore, progress: Progress) -> None:
         self.store, self.progress = store, progress
-        self.begun = bool(store.records.names())  # by an earlier run
+        self.begun = store.records is not None and bool(store.records.names())  # by an earlier run
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Stage]:
@@ -64,25 +64,30 @@ class Work:
         Then the intermediate values go, unless they are not only its own.
         """
         record = f"{name}.json"
-        value = _noted(self.store.records, record) if self.begun else (ABSENT, None)
+        records = self.store.records
+        value = _noted(records, record) if records is not None and self.begun else (ABSENT, None)
         if value[0] != ABSENT and self.are_whole(arrays):
             self.progress.found(name)
             return value[1]
         made = make()
-        self.store.records.write(record, encode(made))
+        if records is not None:
+            records.write(record, encode(made))
         if drop:
             self.store.drop_scratch()
         return made
 
     def forget(self, begins: tuple[str, ...]) -> None:
         """Do again all whose records have names that begin so."""
-        for name in self.store.records.names():
+        for name in self._noted_names():
             if name.startswith(begins):
-                self.store.records.remove(name)
+                self.store.records.remove(name)  # type: ignore[union-attr]
 
     def is_through(self, begins: str) -> bool:
         """Whether something of that name has been through."""
-        return any(name.startswith(begins) for name in self.store.records.names())
+        return any(name.startswith(begins) for name in self._noted_names())
+
+    def _noted_names(self) -> list[str]:
+        return [] if self.store.records is None else self.store.records.names()
 
     def fill(self, arrays: dict[str, da.Array], rows_per_chunk: int) -> list[Piece]:
         """Create arrays with one row per data row; the pieces that write them, one for every chunk of rows."""
@@ -121,7 +126,7 @@ class Stage:
 
     def __init__(self, name: str, work: Work, advance: Callable[[], None]) -> None:
         self._name, self._work, self._advance = name, work, advance
-        self._records = work.store.records / name
+        self._records = None if work.store.records is None else work.store.records / name
         self._runs = 0
         self._pieces: dict[str, str] = {}  # key of a task -> name of its piece, for the log
 
@@ -140,7 +145,7 @@ class Stage:
     def found(self, pieces: Sequence[Piece], *, check: bool = True) -> list[Any]:
         """The values of pieces that an earlier run has done, ABSENT for the others; with a look at what they wrote."""
         values: list[Any] = [ABSENT] * len(pieces)
-        if not self._work.begun:
+        if self._records is None or not self._work.begun:
             return values
         noted = set(self._records.names())
         there = [at for at, piece in enumerate(pieces) if piece.name in noted]
@@ -182,10 +187,11 @@ class Stage:
         return run(tasks, self._advance, done, stage=self._name)
 
 
-def do_and_note(records: Place, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def do_and_note(records: Place | None, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Do a piece of work, then note its value."""
     value = function(*arguments)
-    records.write(name, encode(value))
+    if records is not None:
+        records.write(name, encode(value))
     return value
 
 

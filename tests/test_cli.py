@@ -79,17 +79,6 @@ def test_predict(folder, blobs):
     assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
 
 
-def test_an_output_is_never_overwritten_unasked(folder):
-    before = open_result(folder / "clusters.zarr").choice
-    refused = cns("fit", "x.npy", "--out", "clusters.zarr", "--n-clusters", 2, cwd=folder)
-    assert refused.returncode == 2
-    assert "must not exist" in refused.stderr
-    assert open_result(folder / "clusters.zarr").choice == before
-    cns("fit", "x.npy", "--out", "again.zarr", cwd=folder)
-    assert cns("fit", "x.npy", "--out", "again.zarr", "--n-clusters", 2, "--overwrite", cwd=folder).returncode == 0
-    assert open_result(folder / "again.zarr").choice.n_clusters == 2
-
-
 def test_failures_end_with_code_1(folder, monkeypatch, capsys):
     from cns_dask import cli
     from cns_dask.errors import NotEnoughMemoryError
@@ -193,19 +182,3 @@ def test_an_approximate_fit_tells_its_recall(folder):
     assert "calibrate: " in approximate.stderr
     assert "recall" in cns("show", "cells.zarr", cwd=folder).stdout
     cns("predict", "cells.zarr", "x.npy", "--out", "predicted.zarr", cwd=folder)
-
-
-def test_graphs_that_cannot_be_used(folder):
-    for arguments, message in (
-        (("neighbors", "x.npy", "--out", "g.zarr", "-k", 100_000), "n_neighbors must be an integer from 1 to"),
-        (("neighbors", "x.npy", "--out", "g.zarr", "-k", 5, "--method", "magic"), "method must be one of"),
-        (("fit", "x.npy", "--out", "o.zarr", "--recall", 2), "recall must be a number between 0 and 1"),
-        (("fit", "--out", "o.zarr"), "Data or a graph must be given"),
-        (("fit", "--graph", "x.npy", "--out", "o.zarr"), "must be an array of integers"),
-        (("fit", "--graph", "nothing.zarr", "--out", "o.zarr"), "which does not"),
-    ):
-        failed = cns(*arguments, cwd=folder)
-        assert failed.returncode == 2, arguments
-        assert message in failed.stderr
-        assert "Traceback" not in failed.stderr
-        assert not (folder / "o.zarr").exists()

@@ -169,7 +169,7 @@ def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_p
     assert max(again.values()) <= 0, again  # no finished piece was done again
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("more", [(), ("--workers", "2")])
 def test_a_run_that_is_stopped_ends_in_seconds_and_goes_on(stored_rows, undisturbed, tmp_path, number, more):
     out, log = tmp_path / "r.zarr", tmp_path / "log"
