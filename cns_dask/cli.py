@@ -40,6 +40,7 @@ def _list_of(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 _DEFAULT = Settings()
+_debug = False  # --debug is on the line
 _INTEGERS, _NUMBERS = _list_of(int), _list_of(float)
 
 Data = Annotated[str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)]
@@ -132,7 +133,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     from cns_dask.runtime import connection, visible_progress
 
     _log_to(log)
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
         result = pipeline.fit(
             data, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=visible_progress()
         )
@@ -227,7 +228,7 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     from cns_dask.graphs import neighbor_graph
     from cns_dask.runtime import connection, visible_progress
 
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
         graph = neighbor_graph(
             data,
             n_neighbors,
@@ -263,7 +264,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one option per choice
     from cns_dask.runtime import connection, visible_progress
 
     result = open_result(model)
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key)):
+    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
         predict_to(out, result, new, overwrite=overwrite, progress=visible_progress())
     typer.echo(f"labels, memberships and confidence: {out}")
 
@@ -330,11 +331,12 @@ class _StoppedError(BaseException):
 
 def main() -> None:
     """Run the command line."""
-    debug = "--debug" in sys.argv
+    global _debug  # noqa: PLW0603 - for the whole process, as the arguments are
+    _debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    with _exit_codes(debug=debug):
+    with _exit_codes(debug=_debug):
         app()
 
 

@@ -227,13 +227,18 @@ def connection(
     scheduler_file: str | None = None,
     workers: int = 0,
     tls: tuple[str | None, str | None, str | None] = (None, None, None),
+    *,
+    quiet: bool = False,
 ) -> Iterator[None]:
     """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads.
 
     `tls` are the files of authority, certificate and key for a scheduler with TLS; without them Dask's configuration
-    counts. A local cluster listens on this machine only.
+    counts. A local cluster listens on this machine only. `quiet` keeps what Dask logs about lost connections to itself:
+    errors say it.
     """
     security = _security(tls)
+    if quiet and (scheduler or scheduler_file or workers):
+        _silence()
     if sum(map(bool, (scheduler, scheduler_file, workers))) > 1:
         raise InvalidSettingError("Only one of scheduler, scheduler file and workers must be given. Got several.")
     if scheduler is None and scheduler_file is None and workers == 0:
@@ -244,6 +249,13 @@ def connection(
     else:
         with _client(scheduler, scheduler_file, security):
             yield
+
+
+def _silence() -> None:
+    import distributed  # noqa: F401 - it sets the levels of its loggers when it is imported
+
+    for name in ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _security(tls: tuple[str | None, str | None, str | None]) -> Any | None:

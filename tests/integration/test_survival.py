@@ -29,7 +29,7 @@ STAGES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def workers(small_plan):
     """Two worker processes that come back when they die."""
     from distributed import Client, LocalCluster
