@@ -146,13 +146,16 @@ class Place:
 
     def write(self, name: str, content: bytes) -> None:
         """Write or replace a file."""
-        persistently(_write if self.is_local else self._files.pipe_file, self._at(name), content)
+        if self.is_local:
+            persistently(_put, self._at(name), content, os.replace)
+        else:
+            persistently(self._files.pipe_file, self._at(name), content)
 
     def claim(self, name: str, content: bytes) -> bool:
         """Write a file that must not be there yet; False if it is. Of several at once, one succeeds."""
         try:
             if self.is_local:
-                persistently(_create, self._at(name), content)
+                persistently(_put, self._at(name), content, os.link)
             else:
                 persistently(self._files.pipe_file, self._at(name), content, mode="create")
         except OSError as error:
@@ -244,27 +247,14 @@ def _read(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _write(path: str, content: bytes) -> None:
-    """Beside it first, then renamed: whoever reads sees the old or the new."""
+def _put(path: str, content: bytes, into: Callable[[Path, Path], Any]) -> None:
+    """Beside it first, then renamed, or linked (which fails where a file is): whoever reads sees all or nothing."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{uuid.uuid4().hex}.new")
     try:
         beside.write_bytes(content)
-        beside.replace(target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def _create(path: str, content: bytes) -> None:
-    """Beside it first, then linked, which fails where a file is: whoever reads sees it whole."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{uuid.uuid4().hex}.new")
-    try:
-        beside.write_bytes(content)
-        os.link(beside, target)
+        into(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 
