@@ -77,3 +77,12 @@ def test_without_matplotlib_the_error_says_what_to_install(result, tmp_path, mon
     with pytest.raises(CNSError, match=r"pip install 'cns_dask\[report\]'"):
         write_report(result, tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_were_left_out_do_not_shift_the_picture(blobs):
+    X = blobs.copy()
+    X[::7] = np.nan
+    points, labels, confidence = sample_rows(CNS(missing="skip").fit(X).result_)
+    whole = CNS().fit(X[~np.isnan(X[:, 0])])
+    assert len(points) == len(labels) == len(confidence) == 600 - len(X[::7])
+    np.testing.assert_array_equal(labels, whole.labels_)
