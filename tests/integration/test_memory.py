@@ -90,6 +90,7 @@ def fill(n_bytes):
     return np.ones(n_bytes, np.uint8)
 
 
+@pytest.mark.slow
 def test_a_worker_that_spills_is_reported():
     """A real worker, whose memory another task has filled."""
     from distributed import Client
