@@ -162,15 +162,8 @@ def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
 def _fingerprint(source: Any, graph: Any, settings: Settings, task: _Task) -> Fingerprint:
     """What makes two fits the same."""
     data = None if task.X is None else content_of(source, task.X, Progress(), task.look.digests)
-    lists = None if task.given is None else _content_of_graph(graph, task.given.indices)
+    lists = None if task.given is None else content_of(graph, task.given.indices, Progress())
     return {"data": data, "graph": lists, "settings": settings.as_dict()}
-
-
-def _content_of_graph(graph: Any, indices: da.Array) -> dict[str, Any]:
-    if by_path(graph):
-        return content_of(graph, indices, Progress())
-    tokens = look(indices, hashed=True, counted=False, here=not is_lazy(graph), progress=Progress()).digests
-    return content_of(indices, indices, Progress(), tokens)
 
 
 def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:

@@ -9,7 +9,6 @@ import signal
 import sys
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import dask.array as da
 import dask.bag
@@ -362,5 +361,4 @@ def test_a_traceback_only_with_debug(here, monkeypatch, capsys):
 
 
 def test_at_least_sixty_cases():
-    assert len(CASES) >= 60
-    assert Path(__file__).exists()
+    assert len({case.name for case in CASES}) >= 60

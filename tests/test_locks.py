@@ -60,8 +60,10 @@ def test_a_process_with_the_number_of_a_dead_one_is_watched(place, monkeypatch):
     with locked(place):
         holder = json.loads(place.read("lock-1"))
     place.write("lock-1", json.dumps(holder | {"born": holder["born"] - 1000}).encode())
-    with locked(place):
-        pass
+    told = []
+    with locked(place, told.append):
+        assert "lock-2" in place.names()
+    assert "to see whether it lives" in told[0]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"[1]", b'{"host": "elsewhere", "pid": 1}'])

@@ -67,7 +67,10 @@ def test_a_truncated_chunk_is_not_mapped(tmp_path):
     store = temporary(tmp_path)
     array = store.scratch("x", (100, 3), (50, 3), "float32")
     array[...] = 1
-    assert isinstance(array[:50].base, np.memmap | np.ndarray)
+    base = array[:50]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    assert isinstance(base, np.memmap)
     chunk = tmp_path / "scratch.zarr" / "x" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:100])
     with pytest.raises(DamagedError):
