@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -245,17 +246,24 @@ def by_hand(tmp_path):
         process.wait()
 
 
-@pytest.mark.slow
-def test_the_scheduler_dies(by_hand, stored_rows, undisturbed, tmp_path):
-    """The run ends with a clear error, and goes on with another scheduler."""
-    file, scheduler, worker = by_hand("first")
-    out, log = tmp_path / "r.zarr", tmp_path / "log"
+@contextmanager
+def amid_the_search(stored_rows, out, log, file):
+    """A run on a scheduler, some of whose neighbours are found."""
     with subprocess.Popen(
         command(stored_rows, out, log, "--scheduler-file", str(file)), stderr=subprocess.PIPE, text=True
     ) as process:
         while finished(log)["neighbors"] < 3:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.01)
+        yield process
+
+
+@pytest.mark.slow
+def test_the_scheduler_dies(by_hand, stored_rows, undisturbed, tmp_path):
+    """The run ends with a clear error, and goes on with another scheduler."""
+    file, scheduler, worker = by_hand("first")
+    out, log = tmp_path / "r.zarr", tmp_path / "log"
+    with amid_the_search(stored_rows, out, log, file) as process:
         scheduler.kill()
         worker.kill()
         _, errors = process.communicate(timeout=120)
@@ -275,12 +283,7 @@ def test_the_scheduler_dies(by_hand, stored_rows, undisturbed, tmp_path):
 def test_all_workers_die_and_another_comes(by_hand, stored_rows, undisturbed, tmp_path):
     file, _, worker = by_hand("only")
     out, log = tmp_path / "r.zarr", tmp_path / "log"
-    with subprocess.Popen(
-        command(stored_rows, out, log, "--scheduler-file", str(file)), stderr=subprocess.PIPE, text=True
-    ) as process:
-        while finished(log)["neighbors"] < 3:
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.01)
+    with amid_the_search(stored_rows, out, log, file) as process:
         os.kill(worker.pid, signal.SIGKILL)
         for line in process.stderr:
             if line.startswith("No worker is left"):
