@@ -216,19 +216,61 @@ class StoredArray:
         self._array[selection] = values
 
 
-def open_array(location: str) -> da.Array:
-    """Open any Zarr array (path or URL) lazily, by whole shards where it has them."""
+def open_array(location: str, component: str | None = None) -> da.Array:
+    """Open any Zarr array (path or URL), or the array `component` of a group, lazily, by whole shards if there are."""
     place = Place(location)
     single = place.is_local and Path(place.path).is_file()  # zarr knows such, as .zip
     try:
-        array = zarr.open_array(place.path if single else open_store(place, read_only=True), mode="r")
+        store = place.path if single else open_store(place, read_only=True)
+        array = zarr.open_array(store, path=component or "", mode="r")
     except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
+        inside = _members(location) if component or "group" in str(error).lower() else ""
         raise InvalidDataError(
-            f"The path must hold a Zarr array. Got {location}, which does not open as one ({error}). "
-            "For an array inside a group give the path of the array itself."
+            f"The path must hold a Zarr array. Got {location}{(component and f' with component {component}') or ''}, "
+            f"which does not open as one ({error}). {inside}"
         ) from error
-    _refuse_code(array.metadata.to_dict(), location)
+    return lazy_foreign(array, location)
+
+
+def lazy_foreign(array: Any, name: str = "the array") -> da.Array:
+    """A Zarr array of the caller, opened."""
+    _refuse_code(array.metadata.to_dict(), name)
     return lazy(StoredArray(array, foreign=True))
+
+
+def is_zarr(source: Any, kind: str) -> bool:
+    """Whether something is an opened "Array" or "Group" of Zarr."""
+    return isinstance(source, getattr(zarr, kind))
+
+
+def is_in_memory(array: Any) -> bool:
+    """Whether a Zarr array lives in this process: workers would find nothing."""
+    return isinstance(array.store, zarr.storage.MemoryStore)
+
+
+def open_foreign_group(location: str) -> Any:
+    """A group of the caller."""
+    return zarr.open_group(open_store(Place(location), read_only=True), mode="r", use_consolidated=False)
+
+
+def attributes_of(location: str) -> dict[str, Any]:
+    """The attributes of the group at a path or URL; none if there is no group."""
+    try:
+        return dict(open_foreign_group(location).attrs.asdict())
+    except StoreError:
+        raise
+    except Exception:
+        return {}
+
+
+def _members(location: str) -> str:
+    """Advice that names the arrays of a group."""
+    try:
+        names = [name for name, _ in open_foreign_group(location).members(max_depth=None) if isinstance(_, zarr.Array)]
+    except Exception:
+        return "Give the path of an array, or of a group with the array's name as component."
+    shown = ", ".join(sorted(names)[:8]) or "none"
+    return f"Give the name of an array of the group as component; it has {shown}."
 
 
 def _refuse_code(known: Any, location: str) -> None:

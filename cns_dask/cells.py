@@ -18,14 +18,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-import dask
-import dask.array as da
 import numpy as np
 
 from cns_dask.kernels import merge_nearest, project_block, shrinkage, visit_cells, workspace
-from cns_dask.neighbors import as_arrays, with_roots
+from cns_dask.neighbors import with_roots
 from cns_dask.plan import QUERIES_AT_ONCE
-from cns_dask.types import Cells, FloatArray, IntArray, NeighborGraph
+from cns_dask.types import Cells, FloatArray, IntArray
 
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
 
@@ -109,14 +107,6 @@ def search_cells(
                     _visit(chunk, centers, cell, cells.reach, *part)
             chunk.close()
     return found
-
-
-def search_new_rows(queries: da.Array, cells: Cells, n_neighbors: int) -> NeighborGraph:
-    """Nearest rows of rows from outside, chunk by chunk and lazily."""
-    blocks = [
-        dask.delayed(search_block_of_new_rows)(chunk, cells, n_neighbors) for chunk in queries.to_delayed().ravel()
-    ]
-    return as_arrays(blocks, queries.chunks[0], n_neighbors, np.float32)
 
 
 def search_block_of_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tuple[FloatArray, IntArray]:

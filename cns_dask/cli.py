@@ -43,10 +43,29 @@ _DEFAULT = Settings()
 _debug = False  # --debug is on the line
 _INTEGERS, _NUMBERS = _list_of(int), _list_of(float)
 
-Data = Annotated[str | None, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)]
+FORMS = "Path or URL: .npy, .npz (sparse), Zarr array or group, Parquet, CSV (both also as glob), .h5ad, netCDF."
+Data = Annotated[str | None, typer.Argument(help=FORMS, show_default=False)]
+Columns = Annotated[
+    Any,
+    typer.Option(parser=_list_of(str), metavar="NAME,...", help="Columns, variables, or positions; all if not given."),
+]
+Component = Annotated[
+    str | None, typer.Option(help="Array in a Zarr group (a/b), or matrix of an AnnData (X, obsm/X_pca).")
+]
+Features = Annotated[
+    str | None, typer.Option(help="Dimension that holds the features of a row, of data that xarray opens.")
+]
 MaxClusters = Annotated[int, typer.Option(help="Most clusters to try.")]
 MaxCandidates = Annotated[int, typer.Option(help="Most candidate representatives.")]
 Out = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
+TableOut = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        help="Zarr group to write; or X.parquet, a table with the index of the data (a fit leaves X.zarr beside it).",
+        show_default=False,
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option(help="Replace a result of other data or settings, once the new one is complete.")
 ]
@@ -64,8 +83,11 @@ Workers = Annotated[int, typer.Option(min=0, help="Worker processes to start her
 
 @app.command()
 def fit(  # noqa: PLR0913, PLR0917 - one option per setting
-    out: Out,
+    out: TableOut,
     data: Data = None,
+    columns: Columns = None,
+    component: Component = None,
+    features: Features = None,
     graph: Annotated[
         str | None,
         typer.Option(
@@ -130,26 +152,42 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
         missing=missing,
     )
     from cns_dask import pipeline
+    from cns_dask.data import open_data
+    from cns_dask.exports import check_parquet, is_parquet, write_parquet
     from cns_dask.runtime import connection, visible_progress
 
     _log_to(log)
+    table = out if is_parquet(out) else None
+    if table is not None:
+        check_parquet(table, overwrite=overwrite)
+        out = f"{os.path.splitext(out)[0]}.zarr"  # noqa: PTH122 - it may be a URL
+    progress = visible_progress()
     with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
+        rows = None if data is None else open_data(data, columns=columns, component=component, features=features)
         result = pipeline.fit(
-            data, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=visible_progress()
+            rows, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
         )
+        if table is not None:
+            write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=progress)
     choice = result.choice
     _echo_quality(result.graph, method)
     typer.echo(
         f"{choice.n_clusters} clusters in {result.n_rows} rows (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
         f"result: {out}   look at it: cns-dask show {out}"
     )
+    if table is not None:
+        typer.echo(f"table: {table}")
 
 
 @app.command()
 def plan(  # noqa: PLR0913, PLR0917 - one option per size
     data: Data = None,
     rows: Annotated[int | None, typer.Option(min=2, help="Rows to ask about instead of those of DATA.")] = None,
-    columns: Annotated[int | None, typer.Option(min=1, help="Columns, without DATA.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="D|NAME,...", help="Number of columns, without DATA; else as for fit.")
+    ] = None,
+    component: Component = None,
+    features: Features = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
@@ -165,12 +203,15 @@ def plan(  # noqa: PLR0913, PLR0917 - one option per size
     settings = Settings(metric=metric, method=method, max_clusters=max_clusters, max_candidates=max_candidates)
     memory_bytes = None if memory is None else _bytes(memory)
     from cns_dask import forecast
+    from cns_dask.data import open_data
 
+    named = columns.split(",") if data and columns else None
+    opened = open_data(data, columns=named, component=component, features=features) if data else None
     typer.echo(
         forecast.plan(
-            data,
+            opened,
             n_rows=rows,
-            n_features=columns,
+            n_features=None if data or columns is None else _integer("columns", columns),
             workers=workers,
             threads=threads,
             memory_bytes=memory_bytes,
@@ -195,6 +236,13 @@ def _log_to(file: Path | None) -> None:
     logger.setLevel(logging.INFO)
 
 
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidSettingError(f"{name} must be an integer where there are no data. Got {text}.") from error
+
+
 def _bytes(text: str) -> int:
     from dask.utils import parse_bytes
 
@@ -206,11 +254,14 @@ def _bytes(text: str) -> int:
 
 @app.command()
 def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
-    data: Annotated[str, typer.Argument(help="A .npy file or a Zarr array: path or URL.", show_default=False)],
+    data: Annotated[str, typer.Argument(help=FORMS, show_default=False)],
     out: Out,
     n_neighbors: Annotated[
         int, typer.Option("--n-neighbors", "-k", help="Neighbours of every row, the row itself included.")
     ],
+    columns: Columns = None,
+    component: Component = None,
+    features: Features = None,
     metric: Metric = _DEFAULT.metric,
     method: Method = _DEFAULT.method,
     recall: Recall = _DEFAULT.recall,
@@ -225,12 +276,13 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     tls_key: TlsKey = None,
 ) -> None:
     """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
+    from cns_dask.data import open_data
     from cns_dask.graphs import neighbor_graph
     from cns_dask.runtime import connection, visible_progress
 
     with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
         graph = neighbor_graph(
-            data,
+            open_data(data, columns=columns, component=component, features=features),
             n_neighbors,
             metric=metric,
             method=method,
@@ -248,8 +300,11 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
 @app.command()
 def predict(  # noqa: PLR0913, PLR0917 - one option per choice
     model: Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)],
-    new: Annotated[str, typer.Argument(help="New rows: a .npy file or a Zarr array.", show_default=False)],
-    out: Out,
+    new: Annotated[str, typer.Argument(help=f"New rows. {FORMS}", show_default=False)],
+    out: TableOut,
+    columns: Columns = None,
+    component: Component = None,
+    features: Features = None,
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
@@ -258,14 +313,21 @@ def predict(  # noqa: PLR0913, PLR0917 - one option per choice
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
 ) -> None:
-    """Cluster NEW rows with the MODEL of an earlier fit."""
-    from cns_dask.predict import predict_to
+    """Cluster NEW rows with the MODEL of an earlier fit. Columns are those of the fit, unless others are given."""
+    from cns_dask.exports import check_parquet, is_parquet, write_parquet
+    from cns_dask.predict import open_new, predict_table, predict_to
     from cns_dask.result import open_result
     from cns_dask.runtime import connection, visible_progress
 
-    result = open_result(model)
+    result, progress = open_result(model), visible_progress()
     with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
-        predict_to(out, result, new, overwrite=overwrite, progress=visible_progress())
+        if is_parquet(out):
+            check_parquet(out, overwrite=overwrite)
+        rows = open_new(result, new, columns=columns, component=component, features=features)
+        if is_parquet(out):
+            write_parquet(out, predict_table(result, rows), overwrite=overwrite, progress=progress)
+        else:
+            predict_to(out, result, rows, overwrite=overwrite, progress=progress)
     typer.echo(f"labels, memberships and confidence: {out}")
 
 
@@ -371,7 +433,7 @@ def _show(result: Any) -> None:
     if result.n_skipped:
         console.print(f"{result.n_skipped} rows were left out: NaN or infinite values", highlight=False)
     clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
-    for label, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True)):
+    for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
         clusters.add_row(str(label), str(size), str(row))
     best = Table("K", "k", "lam", "criterion", title="best cell of each K", title_justify="left")
     for cell in result.best_by_n_clusters()[:6]:

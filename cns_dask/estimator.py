@@ -6,23 +6,25 @@ import os
 from dataclasses import fields
 from typing import Any, Self
 
-import dask
-import dask.array as da
+import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
-from cns_dask.data import is_lazy, open_data
-from cns_dask.predict import predict
+from cns_dask.data import Arrays, open_data
+from cns_dask.predict import open_new, predict
 from cns_dask.runtime import Progress, visible_progress
 from cns_dask.settings import Settings
+from cns_dask.tables import CLUSTER, CONFIDENCE, empty_frame
+from cns_dask.types import Data
 
 
 class CNS(ClusterMixin, BaseEstimator):
     """Clustering by non-parametric smoothing; k, lam and the number of clusters are chosen by itself.
 
-    Input that is lazy (a Dask array, a path or URL) gives lazy results, arrays in memory give NumPy arrays. Work runs
-    on the active Dask client, or on this process's threads.
+    Answers come in the form of the data: NumPy arrays for arrays in memory, Dask arrays for lazy ones and for a path or
+    URL, Series and DataFrames with the same index for tables (lazy, with the same partitions, for Dask's), DataArrays
+    of the rows' dimensions for xarray. Work runs on the active Dask client, or on this process's threads.
 
     Parameters
     ----------
@@ -46,8 +48,8 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         Criterion of every cell tried (k, lam, n_clusters).
     representatives_
         Row that represents each cluster (n_clusters_,).
-    n_features_in_
-        Number of features of the data.
+    n_features_in_, feature_names_in_
+        Number of features of the data, and their names if they are strings.
     result_
         The stored result: `result_.at(n_clusters=...)`, `result_.graph`, `result_.path`.
 
@@ -99,11 +101,19 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         self.missing = missing
         self.verbose = verbose
 
-    def fit(
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(  # noqa: PLR0913 - one parameter per choice
         self,
         X: Any = None,
         y: Any = None,  # noqa: ARG002 - scikit-learn's convention
         *,
+        columns: Any = None,
+        component: str | None = None,
+        features: str | None = None,
         graph: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
@@ -114,10 +124,12 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         Parameters
         ----------
         X
-            The data (n, d): an array, a Dask array, or the path or URL of a `.npy` file or Zarr array.
-            None if a graph is given and no rows are to be predicted.
+            The data (n, d): arrays (NumPy, Dask, Zarr, sparse), DataFrames of pandas or Dask, xarray, AnnData, or the
+            path or URL of files of these; see `open_data`. None if a graph is given and no rows are to be predicted.
         y
             Ignored.
+        columns, component, features
+            What of X is clustered: see `open_data`. `predict` takes the same of new data.
         graph
             A kNN graph of the rows that is used instead of searching for one: integers (row, neighbor) in memory, lazy
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
@@ -132,14 +144,18 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
+        data = None if X is None else open_data(X, columns=columns, component=component, features=features)
         result = pipeline.fit(
-            X, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
+            data, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
         )
-        if X is not None:
-            self._check_features(X, reset=True)
-        self.labels_, self.memberships_, self.confidence_ = _like(
-            graph if X is None else X, result.labels, result.memberships, result.confidence
-        )
+        if data is None:
+            lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")
+            data = Data(None, Arrays(lazy=lazy))
+        else:
+            self._check_features(data, reset=True)
+        self.labels_ = data.give(result.labels, CLUSTER)
+        self.memberships_ = data.give(result.memberships, "memberships", result.clusters)
+        self.confidence_ = data.give(result.confidence, CONFIDENCE)
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
         self.criterion_ = result.criterion
@@ -149,23 +165,20 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
 
     def predict(self, X: Any) -> Any:
         """Cluster of every row of X (m,); lazy if X is."""
-        return self._predicted(X, "labels")
+        return self._predicted(X, "labels", CLUSTER)
 
     def predict_proba(self, X: Any) -> Any:
         """Memberships of every row of X (m, n_clusters_); lazy if X is."""
-        return self._predicted(X, "memberships")
+        return self._predicted(X, "memberships", "memberships")
 
-    def _predicted(self, X: Any, field: str) -> Any:
+    def _predicted(self, X: Any, field: str, name: str) -> Any:
         check_is_fitted(self)
-        self._check_features(X, reset=False)
-        return _like(X, getattr(predict(self.result_, X), field))[0]
+        data = open_new(self.result_, X)
+        self._check_features(data, reset=False)
+        clusters = self.result_.clusters if field == "memberships" else None
+        return data.give(getattr(predict(self.result_, data), field), name, clusters)
 
-    def _check_features(self, X: Any, *, reset: bool) -> None:
+    def _check_features(self, data: Data, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""
-        opened = X if isinstance(X, da.Array) else open_data(X, min_rows=1)
-        validate_data(self, opened if is_lazy(X) else X, reset=reset, skip_check_array=True)
-
-
-def _like(X: Any, *arrays: Any) -> tuple[Any, ...]:
-    """The arrays as they are if X is lazy, else computed."""
-    return arrays if is_lazy(X) else tuple(dask.compute(*arrays))
+        like = np.empty((0, data.X.shape[1])) if data.names is None else empty_frame(data.names)
+        validate_data(self, like, reset=reset, skip_check_array=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -12,10 +11,10 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.data import is_lazy
 from cns_dask.missing import KEPT, row_codes
 from cns_dask.places import Place
 from cns_dask.runtime import Progress, run
+from cns_dask.types import Data
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,16 @@ def look_at(block: Any, hashed: bool, counted: bool) -> tuple[str, int]:
     return word, int((row_codes(block) == KEPT).sum()) if counted else len(block)
 
 
-def content_of(source: Any, X: da.Array, progress: Progress, digests: tuple[str, ...] | None = None) -> dict[str, Any]:
+def content_of(data: Data, progress: Progress, digests: tuple[str, ...] | None = None) -> dict[str, Any]:
     """What tells data apart: shape, type, and marks that their store keeps (of a path or URL), or hashes of chunks."""
-    if isinstance(source, str | os.PathLike):
-        marks: Any = Place(source).marks()
+    if data.files:
+        marks: Any = [Place(file).marks() for file in data.files]
     elif digests is None:
-        marks = look(X, hashed=True, counted=False, here=not is_lazy(source), progress=progress).digests
+        marks = look(data.X, hashed=True, counted=False, here=data.in_memory, progress=progress).digests
     else:
         marks = digests
-    return {"shape": list(X.shape), "dtype": str(X.dtype), "content": digest(marks)}
+    read = {"reading": data.reading} if data.reading else {}
+    return {"shape": list(data.X.shape), "dtype": str(data.X.dtype), "content": digest(marks), **read}
 
 
 def way_of(*plans: Any) -> dict[str, str]:

@@ -172,13 +172,13 @@ def plan(
     """
     settings = settings or Settings()
     data = None if X is None else open_data(X)
-    rows = data.shape[0] if data is not None and n_rows is None else n_rows
-    features = n_features if data is None else data.shape[1]
+    rows = data.X.shape[0] if data is not None and n_rows is None else n_rows
+    features = n_features if data is None else data.X.shape[1]
     if rows is None or features is None:
         raise InvalidSettingError("Data, or n_rows and n_features, must be given. Got neither.")
     for name, value in {"n_rows": rows, "n_features": features, "workers": workers, "threads": threads}.items():
         check_integer(name, value, 2 if name == "n_rows" else 1, 10**12)
-    sample = _mixture(min(rows, SAMPLE_ROWS), features) if data is None else np.asarray(data[:SAMPLE_ROWS])
+    sample = _mixture(min(rows, SAMPLE_ROWS), features) if data is None else np.asarray(data.X[:SAMPLE_ROWS])
     method = "cells" if choose_method(rows, settings.method) != "exact" else "exact"
     tried = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
     seconds, candidates = _measure(sample, tried)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cns_dask.approximate import ApproximateWork
-from cns_dask.data import is_lazy, open_data
+from cns_dask.data import open_data
 from cns_dask.errors import LowRecallWarning
 from cns_dask.fingerprint import content_of, way_of
 from cns_dask.neighbors import choose_method, exact_graph
@@ -45,7 +46,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     Parameters
     ----------
     X
-        The data (n, d): anything that `CNS.fit` takes. They are used as they are, without centring or scaling.
+        The data (n, d): anything that `open_data` takes, and what it returns. They are used as they are, without
+        centring or scaling.
     n_neighbors
         Neighbours per row, the row itself included: at least 1, below n.
     metric
@@ -89,19 +91,19 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         check_setting(name, value)
     progress = progress or Progress()
     data = open_data(X)
-    n_rows, n_features = data.shape
+    n_rows, n_features = data.X.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     plan = plan_graph(n_rows, n_features, n_neighbors, exact=choose_method(n_rows, method) == "exact")
     as_is = Transform(
         n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
     )
-    data = data.rechunk({0: plan.rows_per_chunk})
+    data = replace(data, X=data.X.rechunk({0: plan.rows_per_chunk}))
     check_memory(plan.worker_bytes)
 
     def fill(store: ResultStore) -> None:
         work = Work(store, progress)
         check_begin(work, plan.disk_bytes)
-        rows = data if is_lazy(X) else work.sent(data)
+        rows = work.sent(data.X) if data.in_memory else data.X
         work.run("points", work.fill({"points": apply_transform(rows, as_is)}, plan.rows_per_chunk))
         known = find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
         store.describe_graph(**known)
@@ -111,7 +113,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         store: ResultStore = TemporaryStore()
         fill(store)
         return stored_graph(store)
-    fingerprint = {"data": content_of(X, data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
+    fingerprint = {"data": content_of(data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
     made = make(out, GRAPH, fingerprint, way_of(plan), fill, overwrite=overwrite, scratch=scratch, tell=progress.tell)
     return stored_graph(made)
 

@@ -12,6 +12,8 @@ that 0 is the even share 1/K (nothing preferred, or nothing in reach) and 1 is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dask
 import dask.array as da
 import numpy as np
@@ -19,8 +21,10 @@ import numpy as np
 from cns_dask.types import Clustering, FloatArray
 
 
-def clustering_block(P: FloatArray) -> Clustering:
+def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None) -> Clustering:
     """Memberships, labels and confidence of some rows.
+
+    `numbers` are those of the clusters of the columns of P, 0, 1, ... if None; memberships are in their order.
 
     Examples
     --------
@@ -29,23 +33,26 @@ def clustering_block(P: FloatArray) -> Clustering:
            [0.5, 0.5]])
     """
     K = P.shape[1]
+    if numbers is not None:
+        P = P[:, np.argsort(numbers)]
     F = 1 / K + P - P.sum(axis=1, keepdims=True) / K
     chances = np.maximum(P, 0)  # solved columns may be negative by their residual
     total = chances.sum(axis=1)
     share = np.divide(chances.max(axis=1), total, out=np.full(len(P), 1 / K), where=total > 0)
     confidence = np.ones(len(P)) if K == 1 else (share - 1 / K) / (1 - 1 / K)
-    return Clustering(F, F.argmax(axis=1), np.clip(confidence, 0, 1))
+    labels = F.argmax(axis=1) if numbers is None else np.sort(numbers)[F.argmax(axis=1)]
+    return Clustering(F, labels, np.clip(confidence, 0, 1))
 
 
-def clustering(columns: da.Array, n_clusters: int) -> Clustering:
+def clustering(columns: da.Array, n_clusters: int, numbers: Sequence[int] | None = None) -> Clustering:
     """The same, lazily, for the first `n_clusters` picked columns (n, picks), chunk by chunk."""
     P = columns[:, :n_clusters].rechunk({1: -1})
-    return from_blocks([dask.delayed(clustering_block)(block) for block in P.to_delayed().ravel()], P)
+    blocks = [dask.delayed(clustering_block)(block, numbers) for block in P.to_delayed().ravel()]
+    return from_blocks(blocks, P.chunks[0], n_clusters)
 
 
-def from_blocks(blocks: list[dask.delayed.Delayed], like: da.Array) -> Clustering:
-    """A lazy Clustering from tasks that return one for each row chunk of `like` (n, clusters)."""
-    sizes, n_clusters = like.chunks[0], like.shape[1]
+def from_blocks(blocks: list[dask.delayed.Delayed], sizes: tuple[int, ...], n_clusters: int) -> Clustering:
+    """A lazy Clustering from tasks that return one for each chunk of so many rows, which may be NaN: unknown."""
 
     def stacked(field: str, shape: tuple[int, ...], dtype: type) -> da.Array:
         parts = [

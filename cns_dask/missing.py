@@ -5,6 +5,7 @@ Their labels are those of scikit-learn's HDBSCAN.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -57,28 +58,32 @@ def _numbers(codes: Codes, start: int) -> Any:
     return start + np.flatnonzero(codes == KEPT)
 
 
-def put_back(columns: da.Array, n_clusters: int, codes: da.Array, counts: tuple[int, ...]) -> Clustering:
+def put_back(
+    columns: da.Array, numbers: Sequence[int] | None, n_clusters: int, codes: da.Array, counts: tuple[int, ...]
+) -> Clustering:
     """The clustering of all rows from the columns (kept, picks) of those that were not left out, lazily."""
     P = columns[:, :n_clusters].rechunk({1: -1})
     ends = np.cumsum(counts)
     blocks = []
     for block, count, end in zip(codes.to_delayed().ravel(), counts, ends, strict=True):
         rows = P[int(end) - count : int(end)].rechunk(-1).to_delayed().ravel()
-        blocks.append(dask.delayed(put_back_block)(block, rows[0] if count else None, n_clusters))
-    return from_blocks(blocks, da.empty((codes.shape[0], n_clusters), chunks=(codes.chunks[0], n_clusters)))
+        blocks.append(dask.delayed(put_back_block)(block, rows[0] if count else None, numbers, n_clusters))
+    return from_blocks(blocks, codes.chunks[0], n_clusters)
 
 
-def put_back_block(codes: Codes, P: FloatArray | None, n_clusters: int) -> Clustering:
+def put_back_block(codes: Codes, P: FloatArray | None, numbers: Sequence[int] | None, n_clusters: int) -> Clustering:
     """The clustering of some rows, of which `P` holds the columns of those that were not left out."""
     whole = np.zeros((len(codes), n_clusters))
     if P is not None:
         whole[codes == KEPT] = P
-    return marked(clustering_block(whole), codes)
+    return marked(clustering_block(whole, numbers), codes)
 
 
 def marked(found: Clustering, codes: Codes) -> Clustering:
     """The same, with rows that are left out marked: no membership, no confidence, the code as label."""
     left_out = codes != KEPT
+    if not left_out.any():
+        return found
     return Clustering(
         memberships=np.where(left_out[:, None], np.nan, found.memberships),
         labels=np.where(left_out, codes, found.labels),

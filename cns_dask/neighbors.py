@@ -78,6 +78,15 @@ def exact_search(
     return as_arrays(blocks, queries.chunks[0], n_neighbors, queries.dtype)
 
 
+def search_everywhere(queries: FloatArray, points: ArrayLike, n_neighbors: int) -> tuple[FloatArray, IntArray]:
+    """Distances and row numbers of the nearest points of some rows from outside (m, k), chunk of points by chunk."""
+    running = None
+    for source, part, first_row in _row_blocks(points):
+        running = search_block(running, queries, None, source, part, first_row, n_neighbors)
+    assert running is not None
+    return with_roots(running)
+
+
 def search_block(
     running: tuple[FloatArray, IntArray] | None,
     queries: FloatArray,

@@ -242,6 +242,18 @@ def _target(out: str | os.PathLike[str]) -> Place:
 
 def check_output(out: str | os.PathLike[str], kind: str, *, overwrite: bool = False) -> Place:
     """Return the place where a group of this kind can be written, or say why not."""
+    target, exists = writable_place(out)
+    half_moved = exists and not target.is_local and unfinished_place(target).exists(MOVING)
+    if exists and not half_moved:
+        if not overwrite:
+            raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
+        if kind_of(target) != kind:
+            raise OutputError(f"Only a {kind} is overwritten by one. Got {out}, which is something else.")
+    return target
+
+
+def writable_place(out: str | os.PathLike[str]) -> tuple[Place, bool]:
+    """The place of an output, in a folder that can be written, and whether something is there."""
     target = _target(out)
     try:
         exists = target.exists()
@@ -249,15 +261,9 @@ def check_output(out: str | os.PathLike[str], kind: str, *, overwrite: bool = Fa
         raise
     except (OSError, ValueError) as error:
         raise OutputError(f"The output must be a path of this system. Got {out} ({error}).") from error
-    half_moved = exists and not target.is_local and unfinished_place(target).exists(MOVING)
-    if exists and not half_moved:
-        if not overwrite:
-            raise OutputError(f"The output must not exist. Got {out}. Choose another, or overwrite it.")
-        if kind_of(target) != kind:
-            raise OutputError(f"Only a {kind} is overwritten by one. Got {out}, which is something else.")
     if target.is_local:
         _check_folder(Path(target.parent.path))
-    return target
+    return target, exists
 
 
 def _check_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask import criterion
-from cns_dask.data import is_lazy, open_data
+from cns_dask.data import Arrays, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.fingerprint import Look, content_of, look, way_of
 from cns_dask.given import listed, open_graph
@@ -35,7 +35,7 @@ from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore
-from cns_dask.types import Candidates, Grid, NeighborGraph, Transform
+from cns_dask.types import Candidates, Data, Grid, NeighborGraph, Transform
 from cns_dask.work import Work
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
@@ -75,31 +75,25 @@ def fit(
     task = _task(source, graph, settings, out is not None, progress)
     if out is None:
         return _fit(task, settings, TemporaryStore(), progress)
-    fingerprint = _fingerprint(source, graph, settings, task)
+    fingerprint = _fingerprint(graph, settings, task)
 
     def fill(store: ResultStore) -> None:
         _fit(task, settings, store, progress)
-        if by_path(source) and content_of(source, task.X, progress) != fingerprint["data"]:
+        if task.data is not None and task.data.files and content_of(task.data, progress) != fingerprint["data"]:
             raise InvalidDataError(f"The data must not change while they are clustered. Got changes in {source}.")
 
     way = way_of(task.plan, task.graph_plan)
     return Result(make(out, RESULT, fingerprint, way, fill, overwrite=overwrite, scratch=scratch, tell=progress.tell))
 
 
-def by_path(source: Any) -> bool:
-    """Whether data are given by their path or URL."""
-    return isinstance(source, str | os.PathLike)
-
-
 @dataclass(frozen=True)
 class _Task:
     """What is to be done: the data, opened, and the plan for them.
 
-    `X` are all rows, in chunks of which `look.counts` rows can be clustered.
+    `data.X` are all rows, in chunks of which `look.counts` rows can be clustered.
     """
 
-    X: da.Array | None
-    in_memory: bool
+    data: Data | None
     given: NeighborGraph | None
     look: Look
     grid: Grid
@@ -120,19 +114,19 @@ class _Task:
     @property
     def skips(self) -> bool:
         """Whether some rows are left out."""
-        return self.X is not None and self.n_rows < self.X.shape[0]
+        return self.data is not None and self.n_rows < self.data.X.shape[0]
 
 
 def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Progress) -> _Task:
-    X = None if source is None else open_data(source)
+    data = None if source is None else open_data(source)
     given = None if graph is None else open_graph(graph)
-    n_rows = _number_of_rows(X, given)
-    seen = Look((), (n_rows,))
-    if X is not None:
-        X = X.rechunk({0: rows_that_fit(*X.shape)})
-        hashed = kept and not by_path(source)
-        skips, here = settings.missing == "skip", not is_lazy(source)
-        seen = look(X, hashed=hashed, counted=skips, here=here, progress=progress)
+    n_rows = _number_of_rows(data, given)
+    seen, n_features = Look((), (n_rows,)), 1
+    if data is not None:
+        n_features = data.X.shape[1]
+        data = replace(data, X=data.X.rechunk({0: rows_that_fit(*data.X.shape)}))
+        skips, hashed = settings.missing == "skip", kept and not data.files
+        seen = look(data.X, hashed=hashed, counted=skips, here=data.in_memory, progress=progress)
         n_rows = _check_kept(sum(seen.counts), n_rows, given)
     grid = settings.grid(n_rows)
     if given is not None and given.indices.shape[1] < grid.ks[-1] - 1:
@@ -141,11 +135,10 @@ def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Pro
             f"Got {given.indices.shape[1]} at most. Use a larger graph, or smaller n_neighbors or k_multipliers."
         )
     exact = given is not None or choose_method(n_rows, settings.method) == "exact"
-    graph_plan = plan_graph(n_rows, 1 if X is None else X.shape[1], grid.ks[-1], exact=exact)
+    graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
     plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates, settings.tol_of_grid(n_rows))
     check_memory(plan.worker_bytes)
-    in_memory = source is not None and not is_lazy(source)
-    return _Task(X, in_memory, given, seen, grid, graph_plan, plan)
+    return _Task(data, given, seen, grid, graph_plan, plan)
 
 
 def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
@@ -159,15 +152,19 @@ def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
     return n_kept
 
 
-def _fingerprint(source: Any, graph: Any, settings: Settings, task: _Task) -> Fingerprint:
+def _fingerprint(graph: Any, settings: Settings, task: _Task) -> Fingerprint:
     """What makes two fits the same."""
-    data = None if task.X is None else content_of(source, task.X, Progress(), task.look.digests)
-    lists = None if task.given is None else content_of(graph, task.given.indices, Progress())
+    data = None if task.data is None else content_of(task.data, Progress(), task.look.digests)
+    files = (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
+    lists = None
+    if task.given is not None:
+        lists = content_of(Data(task.given.indices, Arrays(lazy=True), files=files), Progress())
     return {"data": data, "graph": lists, "settings": settings.as_dict()}
 
 
-def _number_of_rows(X: da.Array | None, given: NeighborGraph | None) -> int:
-    sizes = {int(array.shape[0]) for array in (X, None if given is None else given.indices) if array is not None}
+def _number_of_rows(data: Data | None, given: NeighborGraph | None) -> int:
+    arrays = (None if data is None else data.X, None if given is None else given.indices)
+    sizes = {int(array.shape[0]) for array in arrays if array is not None}
     if not sizes:
         raise InvalidSettingError("Data or a graph must be given. Got neither.")
     if len(sizes) > 1:
@@ -181,7 +178,7 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
     stages = _Stages(Work(store, progress), plan)
     check_begin(stages.work, plan.disk_bytes)
     with watched_memory(plan.worker_bytes, progress.tell) as memory:
-        transform = None if task.X is None else stages.points(task, settings)
+        transform = None if task.data is None else stages.points(task.data, task, settings)
         known = stages.work.once("graph", lambda: stages.graph(task, settings), task.lists)
         found = stages.work.once("grid", lambda: stages.grid(grid, settings), ("columns",))
         choice, picks, picked = found["choice"], found["picks"], found["picked"]
@@ -199,7 +196,9 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
     store.put("criterion", found["surface"])
     store.put("picks", picks)
     store.put("representatives", picked[: choice.n_clusters])
+    store.put("cluster", np.arange(choice.n_clusters))
     store.describe(
+        reading={} if task.data is None else task.data.reading,
         settings=settings.as_dict(),
         choice=asdict(choice),
         n_candidates={str(k): count for k, count in found["n_candidates"].items()},
@@ -243,11 +242,10 @@ class _Stages:
     def __init__(self, work: Work, plan: Plan) -> None:
         self.work, self._plan = work, plan
 
-    def points(self, task: _Task, settings: Settings) -> Transform:
+    def points(self, data: Data, task: _Task, settings: Settings) -> Transform:
         """Find rows that are left out; scale and project the others."""
-        X, rows, counts = task.X, self._plan.rows_per_chunk, task.look.counts
-        assert X is not None
-        X = self.work.sent(X) if task.in_memory else X
+        rows, counts = self._plan.rows_per_chunk, task.look.counts
+        X = self.work.sent(data.X) if data.in_memory else data.X
         if task.skips:
             codes = X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)
             self.work.run("rows", self.work.fill({"codes": codes}, codes.chunksize[0]))
@@ -255,15 +253,16 @@ class _Stages:
             self.work.run("kept", self.work.fill({"rows": numbers}, rows))
             X = kept_rows(X, counts)
         X = X.rechunk({0: rows})
-        transform: Transform = self.work.once("preprocess", lambda: self._transform(X, settings), drop=False)
+        transform: Transform = self.work.once(
+            "preprocess", lambda: self._transform(X, data.sparse, settings), drop=False
+        )
         self.work.run("points", self.work.fill({"points": apply_transform(X, transform)}, rows))
         return transform
 
-    def _transform(self, X: da.Array, settings: Settings) -> Transform:
+    def _transform(self, X: da.Array, sparse: bool, settings: Settings) -> Transform:
+        names = ("metric", "scale", "max_components")
         with self.work.progress.stage("preprocess", 1) as advance:
-            transform = learn_transform(
-                X, metric=settings.metric, scale=settings.scale, max_components=settings.max_components
-            )
+            transform = learn_transform(X, sparse=sparse, **{name: getattr(settings, name) for name in names})
             advance()
         return transform
 
@@ -307,7 +306,7 @@ class _Stages:
         columns = store.open("columns")
         if task.skips:
             codes = store.open("codes")
-            found, rows = put_back(columns, n_clusters, codes, task.look.counts), codes.chunksize[0]
+            found, rows = put_back(columns, None, n_clusters, codes, task.look.counts), codes.chunksize[0]
         else:
             found = clustering(columns, n_clusters)
         self.work.run("memberships", self.work.fill(vars(found), rows))

@@ -187,6 +187,13 @@ class Place:
         stats = ((str(path.relative_to(root)), path.stat()) for path in files)
         return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
+    def matches(self, pattern: str) -> list[str]:
+        """Paths or URLs of the files below whose names match a pattern with * and ?."""
+        if self.is_local:
+            return sorted(str(path) for path in Path(self.path).glob(pattern))
+        found = persistently(self._files.glob, self._at(pattern))
+        return sorted(f"{self.path.partition('://')[0]}://{str(path).lstrip('/')}" for path in found)
+
     def remove(self, name: str = "") -> None:
         """Remove a file or a folder with all that it holds; nothing happens if it is not there."""
         at = self._at(name)

@@ -10,31 +10,129 @@ is a representative, which keeps its own.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 
-from cns_dask.cells import search_new_rows
-from cns_dask.data import is_lazy, open_data
-from cns_dask.errors import NotAResultError
-from cns_dask.fingerprint import content_of, way_of
+from cns_dask.cells import search_block_of_new_rows
+from cns_dask.data import open_data
+from cns_dask.errors import InvalidDataError, NotAResultError
+from cns_dask.fingerprint import content_of, digest, way_of
 from cns_dask.memberships import clustering_block, from_blocks
 from cns_dask.missing import KEPT, marked, row_codes
-from cns_dask.neighbors import exact_search
+from cns_dask.neighbors import search_everywhere
 from cns_dask.outputs import make
 from cns_dask.plan import rows_per_chunk
-from cns_dask.preprocess import apply_transform
-from cns_dask.result import Result
+from cns_dask.preprocess import transform_rows
+from cns_dask.result import Result, open_result
 from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory
 from cns_dask.store import PREDICTION, ResultStore
-from cns_dask.types import ArrayLike, Clustering, FloatArray, IntArray, Transform
+from cns_dask.tables import CLUSTER, beside, block_of, frame_of, is_table, numeric_columns
+from cns_dask.types import ArrayLike, Clustering, Data, FloatArray, IntArray, Transform
 from cns_dask.work import Work
 
 
-def predict(result: Result, new: Any) -> Clustering:
+class Predictor:
+    """Clusters of blocks of rows, for use inside `map_blocks` and `map_partitions`.
+
+    It travels with a task as the path of the stored result, and is opened once in every process: the workers must see
+    that path.
+
+    Parameters
+    ----------
+    model
+        A fitted `CNS`, a `Result`, or the path or URL of one.
+
+    Examples
+    --------
+    >>> from cns_dask import CNS
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 1, (100, 5)) for center in (0, 5, 10)])
+    >>> model = CNS().fit(X)
+    >>> lazy = da.from_array(X, chunks=(50, 5)).map_blocks(Predictor(model), drop_axis=1, dtype=int)
+    >>> bool((lazy.compute() == model.labels_).all())
+    True
+    """
+
+    def __init__(self, model: Any) -> None:
+        found = getattr(model, "result_", model)
+        self.result: Result = found if isinstance(found, Result) else open_result(found)
+        if self.result.points is None:
+            raise NotAResultError(
+                "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
+            )
+        self._mark = digest(self.result.details)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _predictor_at, (self.result.path, self._mark)
+
+    def __call__(self, rows: Any) -> Any:
+        """Cluster of every row: a NumPy array, or a Series for a pandas DataFrame."""
+        if not is_table(rows):
+            return self.clustering(np.asarray(rows, np.float64)).labels
+        return beside(rows.index, self.clustering(self.block(rows)).labels, CLUSTER)
+
+    def block(self, frame: Any) -> FloatArray:
+        """The values of the features in a pandas DataFrame: of the columns that the fit was asked to use, or all."""
+        return block_of(frame[numeric_columns(frame, self.result.columns)])
+
+    def clustering(self, rows: FloatArray, first_row: int = 0) -> Clustering:
+        """Memberships, labels and confidence of some rows (m, d), of which errors number the first as `first_row`."""
+        if rows.shape[1] != self.opened.transform.n_features:
+            raise InvalidDataError(
+                f"The rows must have {self.opened.transform.n_features} features. Got {rows.shape[1]}."
+            )
+        step = self.opened.rows_at_once
+        parts = [
+            self.opened.clustering(rows[start : start + step], first_row + start)
+            for start in range(0, max(1, len(rows)), step)
+        ]
+        return Clustering(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+
+    @cached_property
+    def opened(self) -> _Opened:
+        """What is needed of the result."""
+        return _Opened(self.result)
+
+
+@lru_cache(maxsize=8)
+def _predictor_at(path: str, mark: str) -> Predictor:
+    """The predictor of this process for a result."""
+    found = Predictor(Result.at_place(path))
+    if found._mark != mark:
+        raise NotAResultError(f"The result must stay as it is while it is used. Got changes at {path}.")
+    return found
+
+
+class _Opened:
+    """The small parts of a result in memory, and the large ones opened."""
+
+    def __init__(self, result: Result) -> None:
+        self.choice, self.transform, self.numbers = result.choice, result.transform, result.numbers()
+        self.skips = result.settings.missing == "skip"
+        self.cells, self.columns, self.points = result.cells, result.stored("columns"), result.stored("points")
+        widths = self.transform.n_features, self.choice.n_neighbors, self.choice.n_clusters
+        self.rows_at_once = rows_per_chunk(2**62, max(widths))
+
+    def clustering(self, rows: FloatArray, first_row: int) -> Clustering:
+        codes = row_codes(rows) if self.skips else np.zeros(len(rows), np.int8)
+        filled = with_fillers(rows, codes, self.transform)
+        distances, indices = self.search(transform_rows(filled, self.transform, first_row))
+        P = visits_block(indices, distances, self.columns, self.choice.n_clusters, self.choice.lam)
+        return marked(clustering_block(P, self.numbers), codes)
+
+    def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Distances and row numbers of the nearest training rows (m, k)."""
+        k = self.choice.n_neighbors
+        if self.cells is None:
+            return search_everywhere(queries, self.points, k)
+        return search_block_of_new_rows(queries, self.cells, k)
+
+
+def predict(result: Result, new: Any, **reading: Any) -> Clustering:
     """Cluster new rows with a stored result, lazily and chunk by chunk.
 
     Parameters
@@ -43,67 +141,76 @@ def predict(result: Result, new: Any) -> Clustering:
         An opened result.
     new
         Rows with the features of the training data (m, d): see `open_data`.
+    **reading
+        Options of `open_data`; those of the fit count where they are not given.
     """
-    choice, cells = result.choice, result.cells
-    if result.points is None:
-        raise NotAResultError(
-            "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
-        )
-    X = open_data(new, min_rows=1)
-    X = X if is_lazy(new) else in_worker_memory(X)
-    skips = result.settings.missing == "skip"
-    transform = result.transform
-    queries = apply_transform(X.map_blocks(filled_block, transform, dtype=X.dtype) if skips else X, transform)
-    if cells is None:
-        found = exact_search(queries, result.stored("points"), choice.n_neighbors)
-    else:
-        found = search_new_rows(queries, cells, choice.n_neighbors)
-    columns = result.stored("columns")
-    P = [
-        dask.delayed(visits_block)(indices, distances, columns, choice.n_clusters, choice.lam)
-        for indices, distances in zip(
-            found.indices.to_delayed().ravel(), found.distances.to_delayed().ravel(), strict=True
-        )
+    predictor = Predictor(result)
+    data = open_new(result, new, **reading)
+    n_features = result.transform.n_features
+    if data.X.shape[1] != n_features:
+        raise InvalidDataError(f"The rows must have {n_features} features. Got {data.X.shape[1]}.")
+    X = in_worker_memory(data.X) if data.in_memory else data.X
+    starts = np.nan_to_num(np.cumsum([0, *X.chunks[0][:-1]])).astype(int).tolist()
+    blocks = [
+        dask.delayed(predict_block)(predictor, block, start)
+        for block, start in zip(X.to_delayed().ravel(), starts, strict=True)
     ]
-    clusterings = [dask.delayed(clustering_block)(block) for block in P]
-    if skips:
-        rows = X.to_delayed().ravel()
-        clusterings = [dask.delayed(marked_block)(each, block) for each, block in zip(clusterings, rows, strict=True)]
-    like = da.empty((queries.shape[0], choice.n_clusters), chunks=(queries.chunks[0], choice.n_clusters))
-    return from_blocks(clusterings, like)
+    n_clusters = result.choice.n_clusters
+    return from_blocks(blocks, X.chunks[0], n_clusters)
 
 
-def filled_block(block: FloatArray, transform: Transform) -> FloatArray:
+def predict_table(result: Result, new: Any, **reading: Any) -> Any:
+    """Labels, confidence and memberships of new rows as a table: with their index and partitions, if they have some."""
+    data = open_new(result, new, **reading)
+    found = predict(result, data)
+    return frame_of(found, result.clusters, replace(data, sizes=None))
+
+
+def open_new(result: Result, new: Any, **reading: Any) -> Data:
+    """Open new rows as those of the fit were."""
+    return open_data(new, like=result.reading, min_rows=1, counted=False, **reading)
+
+
+def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clustering:
+    """The clustering of one chunk of new rows."""
+    return predictor.clustering(rows, first_row)
+
+
+def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:
     """The rows, with one that can be clustered in the place of each that cannot."""
+    if (codes == KEPT).all():
+        return rows
     other = np.zeros(transform.n_features)
     other[transform.kept] = transform.center + transform.scale
-    return np.where((row_codes(block) == KEPT)[:, None], block, other)
-
-
-def marked_block(found: Clustering, block: FloatArray) -> Clustering:
-    """What was found, with rows that cannot be clustered marked as such."""
-    return marked(found, row_codes(block))
+    return np.where((codes == KEPT)[:, None], rows, other)
 
 
 def predict_to(
-    out: str | os.PathLike[str], result: Result, new: Any, *, overwrite: bool = False, progress: Progress | None = None
+    out: str | os.PathLike[str],
+    result: Result,
+    new: Any,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **reading: Any,
 ) -> None:
     """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`.
 
     What an earlier run has left unfinished is continued; a finished output of the same rows and model stays as it is.
     """
     progress = progress or Progress()
-    X = open_data(new, min_rows=1)
-    rows = rows_per_chunk(X.shape[0], max(X.shape[1], result.choice.n_neighbors, result.choice.n_clusters))
-    X = X.rechunk({0: rows})
-    found = vars(predict(result, X))
-    model = result.details.get("fingerprint") or content_of(result.path, result.labels, progress)  # of a temporary one
-    fingerprint = {"data": content_of(new, X, progress), "model": model}
+    data = open_data(open_new(result, new, **reading), min_rows=1)
+    rows = rows_per_chunk(data.X.shape[0], max(data.X.shape[1], result.choice.n_neighbors, result.choice.n_clusters))
+    data = replace(data, X=data.X.rechunk({0: rows}))
+    found = vars(predict(result, data))
+    model = result.details.get("fingerprint") or digest(result.details)  # of a temporary one
+    fingerprint = {"data": content_of(data, progress), "model": model}
 
     def fill(store: ResultStore) -> None:
         check_path_is_shared(store.place)
         work = Work(store, progress)
         work.run("predict", work.fill(found, rows))
+        store.put("cluster", result.clusters)
         store.describe(model=result.path, choice=asdict(result.choice))
 
     make(out, PREDICTION, fingerprint, way_of(rows), fill, overwrite=overwrite, tell=progress.tell)
@@ -113,6 +220,8 @@ def visits_block(
     indices: IntArray, distances: FloatArray, columns: ArrayLike, n_clusters: int, lam: float
 ) -> FloatArray:
     """P of some new rows (m, K) from their nearest training rows (m, k); only the needed rows of `columns` are read."""
+    if not len(indices):
+        return np.empty((0, n_clusters))
     needed, position = np.unique(indices, return_inverse=True)
     P, position = np.asarray(columns[needed, :n_clusters]), position.reshape(indices.shape)
     if np.isnan(P).any():

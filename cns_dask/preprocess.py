@@ -17,12 +17,17 @@ from cns_dask.kernels import project_block
 from cns_dask.types import FloatArray, Transform
 
 SMALL = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
+POWER_STEPS = 4  # of the randomized singular vectors
 SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: int | None) -> Transform:
+def learn_transform(
+    X: da.Array, *, metric: str, scale: bool, max_components: int | None, sparse: bool = False
+) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d).
+
+    Rows that are `sparse` may have so many columns that the exact axes are out of reach.
 
     Raises
     ------
@@ -53,7 +58,7 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
     if max_components is None or kept.size <= max_components:
         return transform
-    return _with_components(X, transform, max_components)
+    return _with_components(X, transform, max_components, sparse)
 
 
 def _unit(largest: FloatArray, scale: bool) -> FloatArray:
@@ -75,8 +80,12 @@ def apply_transform(X: da.Array, transform: Transform) -> da.Array:
 
 
 def transform_block(block: FloatArray, transform: Transform, block_info: Any = None) -> FloatArray:
-    """Transform the rows of one block; each row's result depends on that row alone."""
-    first_row = block_info[0]["array-location"][0][0] if block_info else 0
+    """Transform the rows of one block."""
+    return transform_rows(block, transform, block_info[0]["array-location"][0][0] if block_info else 0)
+
+
+def transform_rows(block: FloatArray, transform: Transform, first_row: int = 0) -> FloatArray:
+    """Transform some rows, of which errors number the first as `first_row`; each result depends on its row alone."""
     if not np.isfinite(block).all():
         bad = first_row + np.flatnonzero(~np.isfinite(block).all(axis=1))
         _raise_not_finite(bad, len(bad))
@@ -107,13 +116,22 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
     return np.asarray(rows / norms)
 
 
-def _with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
-    """Add the first principal axes of the scaled rows."""
-    from dask_ml.decomposition import PCA
+def _with_components(X: da.Array, transform: Transform, n_components: int, sparse: bool) -> Transform:
+    """Add the first principal axes of the scaled rows.
+
+    The rows are centred, so these are their first singular vectors: exact ones by PCA, whose factor has an entry for
+    every pair of columns; those of `sparse` rows by products with a few random vectors, chunk by chunk.
+    """
+    from dask_ml.decomposition import PCA, TruncatedSVD
 
     scaled = apply_transform(X, replace(transform, normalize=False))
-    pca = PCA(n_components=min(n_components, X.shape[0]), svd_solver="full").fit(scaled)
-    return replace(transform, components=np.ascontiguousarray(pca.components_.T))
+    n_components = min(n_components, X.shape[0])
+    if sparse:
+        found = TruncatedSVD(n_components=n_components, algorithm="randomized", n_iter=POWER_STEPS, random_state=0)
+    else:
+        found = PCA(n_components=n_components, svd_solver="full")
+    components = np.asarray(found.fit(scaled).components_)
+    return replace(transform, components=np.ascontiguousarray(components.T))
 
 
 def _refuse_not_finite(X: da.Array) -> None:

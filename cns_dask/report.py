@@ -104,7 +104,7 @@ def _parts(result: Result) -> dict[str, str]:
         else f"{shown}{plane}; pale where the confidence is low.",
         "clusters": _table(
             ("cluster", "rows", "representative row"),
-            [(K, size, row) for K, (size, row) in enumerate(zip(result.sizes(), result.representatives, strict=True))],
+            list(zip(result.clusters, result.sizes(), result.representatives, strict=True)),
         ),
         "criterion": _figure(lambda axes: _draw_criterion(axes, result), (7, 3.5)),
         "runners_up": _table(

@@ -10,12 +10,16 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.criterion import best_by_n_clusters
-from cns_dask.errors import InvalidSettingError, NotAResultError
+from cns_dask.cubes import dataset_of
+from cns_dask.data import open_data
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
 from cns_dask.memberships import clustering
 from cns_dask.missing import KEPT, put_back
+from cns_dask.places import Place
 from cns_dask.settings import METHODS, Settings, check_integer
 from cns_dask.store import ResultStore, open_result_store
-from cns_dask.types import Cells, Choice, Clustering, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
+from cns_dask.tables import frame_of
+from cns_dask.types import Cells, Choice, Clustering, Data, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
 
 T = TypeVar("T")
 
@@ -188,17 +192,103 @@ class Result:
         """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
         columns = self._store.open("columns")
         check_integer("n_clusters", n_clusters, 1, columns.shape[1])
+        numbers = self.numbers(n_clusters)
         if "codes" not in self._store:
-            return clustering(columns, n_clusters)
+            return clustering(columns, n_clusters, numbers)
         codes = self._store.open("codes")
         counts = dask.compute(*((block == KEPT).sum() for block in codes.blocks))
-        return put_back(columns, n_clusters, codes, tuple(map(int, counts)))
+        return put_back(columns, numbers, n_clusters, codes, tuple(map(int, counts)))
+
+    def numbers(self, n_clusters: int | None = None) -> list[int]:
+        """Number of the cluster of every pick, in the order of the picks; of those beyond the choice, new numbers."""
+        known = self._store.attributes.get("numbers")
+        n_chosen = self.choice.n_clusters
+        known = list(range(n_chosen)) if known is None else known
+        if not (isinstance(known, list) and len(known) == n_chosen and all(type(number) is int for number in known)):
+            raise NotAResultError(f"A result must number its {n_chosen} clusters. Got {known!r}.")
+        wanted = n_chosen if n_clusters is None else n_clusters
+        first_new = max(self.next_number, max(known) + 1)
+        return known[:wanted] + list(range(first_new, first_new + wanted - n_chosen))
+
+    @property
+    def next_number(self) -> int:
+        """The smallest number that no cluster has had, here or in the fits that this one followed."""
+        found = self._store.attributes.get("next_number", 0)
+        return max(int(found) if isinstance(found, int) else 0, self.choice.n_clusters)
+
+    @property
+    def clusters(self) -> list[int]:
+        """Numbers of the clusters in the order of the columns of `memberships`: 0, 1, ... unless the fit was `like`."""
+        return sorted(self.numbers())
 
     def sizes(self) -> IntArray:
         """Number of rows in each cluster (K,)."""
         labels = da.maximum(self.labels, -1) + 1  # rows that were left out, first
-        counts = da.bincount(labels, minlength=self.choice.n_clusters + 1).compute()
-        return np.asarray(counts)[1:]
+        clusters = np.asarray(self.clusters)
+        counts = da.bincount(labels, minlength=int(clusters.max()) + 2).compute()
+        sizes: IntArray = np.asarray(counts, np.int64)[clusters + 1]
+        return sizes
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options with which the data were opened: see `open_data`."""
+        found = self._store.attributes.get("reading", {})
+        plain = {name: value for name, value in found.items() if name in ("columns", "component", "features")}
+        if not all(isinstance(value, str | list) for value in plain.values()):
+            raise NotAResultError(f"The options of reading must be names. Got {found!r}.")
+        return plain
+
+    @property
+    def columns(self) -> list[Any] | None:
+        """The columns that the fit was asked to use; None for all."""
+        return self.reading.get("columns")
+
+    def to_dataframe(self, like: Any = None, *, memberships: bool = True, **reading: Any) -> Any:
+        """Label, confidence and memberships of every row as a table.
+
+        Parameters
+        ----------
+        like
+            The table that was clustered (or what else: see `open_data`): the answer has its index, and its partitions
+            if it is lazy. None: a lazy table with row numbers.
+        memberships
+            Whether to add a column for each cluster.
+        **reading
+            Options of `open_data` for `like`.
+        """
+        data = None if like is None else self._same_rows(like, reading)
+        found = Clustering(self.memberships, self.labels, self.confidence)
+        return frame_of(found, self.clusters, data, memberships=memberships)
+
+    def to_xarray(self, like: Any = None, **reading: Any) -> Any:
+        """Labels, confidence and memberships as an xarray Dataset, lazily.
+
+        Parameters
+        ----------
+        like
+            The DataArray or Dataset that was clustered: the answer has the shape and coordinates of its rows. None: one
+            dimension, row.
+        **reading
+            Options of `open_data` for `like`.
+        """
+        form = None if like is None else self._same_rows(like, reading).form
+        found = Clustering(self.memberships, self.labels, self.confidence)
+        choice = self.choice
+        told = {"n_neighbors": choice.n_neighbors, "lam": choice.lam, "criterion": choice.value, "result": self.path}
+        return dataset_of(found, self.clusters, form, told)
+
+    def _same_rows(self, like: Any, reading: dict[str, Any]) -> Data:
+        data = open_data(like, like=self.reading, min_rows=1, **reading)
+        if data.X.shape[0] != self.n_rows:
+            raise InvalidDataError(
+                f"The data must be those that were clustered: {self.n_rows} rows. Got {data.X.shape[0]}."
+            )
+        return data
+
+    @classmethod
+    def at_place(cls, path: str) -> Result:
+        """A result for tasks: at its place, which may be a temporary one that the caller keeps."""
+        return cls(ResultStore(Place(path)))
 
     def best_by_n_clusters(self) -> list[Choice]:
         """The best cell of every number of clusters, best first."""

@@ -283,12 +283,12 @@ def check_memory(worker_bytes: Callable[[int], int]) -> None:
             )
 
 
-def check_path_is_shared(place: Place) -> None:
-    """Refuse to start when a worker cannot see the place where the stages keep their results."""
+def check_path_is_shared(place: Place, name: str = "zarr.json") -> None:
+    """Refuse to start when a worker cannot see what is at the place where results are kept."""
     client, path = active_client(), place.path
     if client is None:
         return
-    answers = client.run(place.exists, "zarr.json", on_error="return")
+    answers = client.run(place.exists, name, on_error="return")
     there = client.scheduler_info(n_workers=-1)["workers"]  # who has died meanwhile is no matter
     blind = [worker for worker, seen in answers.items() if seen is not True and worker in there]
     if blind:

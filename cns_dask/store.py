@@ -1,6 +1,7 @@
 """The Zarr layout of a result: every array of it is a row of `LAYOUT`.
 
-The group opens in xarray as it is: all arrays name their dimensions, and `k`, `lam` and `n_clusters` are coordinates.
+The group opens in xarray as it is: all arrays name their dimensions, and `cluster`, `k`, `lam` and
+`n_clusters` are coordinates.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class ArraySpec:
 LAYOUT: dict[str, ArraySpec] = {
     "labels": ArraySpec(("row",), "int64", "cluster of every row: its largest membership"),
     "memberships": ArraySpec(("row", "cluster"), "float64", "F: soft membership of every row, rows sum to 1"),
+    "cluster": ArraySpec(("cluster",), "int64", "number of the cluster, as in labels"),
     "confidence": ArraySpec(("row",), "float64", "0: no cluster preferred, 1: only one in reach"),
     "representatives": ArraySpec(("cluster",), "int64", "row that represents each cluster"),
     "criterion": ArraySpec(("k", "lam", "n_clusters"), "float64", "C / R; NaN where too few candidates"),

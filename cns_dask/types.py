@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,3 +236,51 @@ class Clustering:
     memberships: ArrayLike
     labels: ArrayLike
     confidence: ArrayLike
+
+
+class Form(Protocol):
+    """The caller's own form of rows, in which what was found for them is given back."""
+
+    def give(self, values: ArrayLike, name: str, clusters: Sequence[int] | None, sizes: tuple[int, ...] | None) -> Any:
+        """Lazy values of all rows (n,), or (n, clusters), in that form.
+
+        `sizes` are the rows in each part of the caller's data; None if the chunks of `values` are these parts.
+        """
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows, opened.
+
+    Attributes
+    ----------
+    X
+        The rows (n, d): a Dask array of float64, its columns in one chunk.
+    form
+        How what was found for them is given back.
+    in_memory
+        Whether the chunks are parts of an array in this process's memory.
+    sparse
+        Whether they are mostly zeros, stored as such: a chunk of X is filled when it is computed.
+    names
+        Names of the features, where they have some.
+    files
+        Paths or URLs of what holds them, whose marks tell a change.
+    reading
+        The options with which they were opened.
+    sizes
+        Rows in each part (partition, chunk) of the caller's data; None if unknown.
+    """
+
+    X: Any
+    form: Form
+    in_memory: bool = False
+    sparse: bool = False
+    names: tuple[Any, ...] | None = None
+    files: tuple[str, ...] = ()
+    reading: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] | None = None
+
+    def give(self, values: ArrayLike, name: str, clusters: Sequence[int] | None = None) -> Any:
+        """Values of all rows, in the caller's form."""
+        return self.form.give(values, name, clusters, self.sizes)

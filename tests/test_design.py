@@ -12,9 +12,10 @@ import cns_dask
 PACKAGE = Path(cns_dask.__file__).parent
 #: A module imports only from modules to its left.
 ORDER = (
-    "errors types settings plan kernels passes places records locks arrays store outputs runtime work memory data "
-    "preprocess exchange audit neighbors cells partitions descent transition columns selection criterion memberships "
-    "missing fingerprint result given approximate graphs grid pipeline forecast predict report demo estimator cli"
+    "errors types settings plan kernels passes places records locks arrays store outputs runtime work memory tables "
+    "cubes annotated data preprocess exchange audit neighbors cells partitions descent transition columns selection "
+    "criterion memberships missing fingerprint result given approximate graphs grid predict exports pipeline "
+    "forecast report demo estimator cli"
 ).split()
 #: Foreign package -> the one module that may import it.
 DOORS = {
@@ -22,6 +23,9 @@ DOORS = {
     "zarr": "arrays",
     "distributed": "runtime",
     "dask_ml": "preprocess",
+    "pandas": "tables",
+    "xarray": "cubes",
+    "anndata": "annotated",
     "pynndescent": "descent",
 }
 STAGES = (

@@ -1,0 +1,244 @@
+"""Tables: pandas and Dask DataFrames, Parquet and CSV files; what was found, beside their index. The door to pandas.
+
+A lazy table keeps its partitions: what was found for the rows of one becomes one partition with the same index, and
+nothing moves between partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.plan import rows_per_chunk
+from cns_dask.types import Clustering, Data, FloatArray
+
+CLUSTER, CONFIDENCE, MEMBERSHIP = "cluster", "confidence", "membership_{}"  # names of columns
+SHOWN_COLUMNS = 8  # of those that an error names
+PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst")
+
+
+def is_table(source: Any) -> bool:
+    """Whether something is a DataFrame of pandas or Dask, without importing either."""
+    return hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+
+
+def is_lazy_table(source: Any) -> bool:
+    """Whether it is one of Dask."""
+    return is_table(source) and dask.is_dask_collection(source)
+
+
+def open_table(table: Any, columns: Sequence[Any] | None = None) -> Data:
+    """Open a DataFrame of pandas or Dask; the lengths of partitions are not looked at here."""
+    names = numeric_columns(table, columns)
+    table = table[names]
+    if not is_lazy_table(table):
+        values = block_of(table)
+        chunks = (rows_per_chunk(max(1, values.shape[0]), max(1, values.shape[1])), -1)
+        X = da.from_array(values, chunks=chunks, name=False)
+        return Data(X, Table(table.index), in_memory=True, names=tuple(names))
+    shape = (np.nan, len(names))
+    blocks = [da.from_delayed(dask.delayed(block_of)(part), shape, np.float64) for part in partitions(table)]
+    return Data(da.concatenate(blocks), LazyTable(table.index), names=tuple(names))
+
+
+def partitions(table: Any) -> list[Any]:
+    """A task for every partition; of those that read files, for the needed columns only.
+
+    Not by `to_delayed()` as it is: that optimizes, and small partitions of Parquet files are then read together. Then
+    there would be fewer parts, and of an index alone (which is smaller) other parts than of its table.
+    """
+    return list(table.simplify().to_delayed(optimize_graph=False))
+
+
+def open_parquet(location: str, columns: Sequence[str] | None = None) -> Data:
+    """Open Parquet files (path, folder, glob or URL); only the needed columns are read."""
+    return open_table(_read("read_parquet", location), columns)
+
+
+def open_csv(location: str, columns: Sequence[str] | None = None) -> Data:
+    """Open CSV files with a header (path, glob or URL), in blocks where they are not compressed."""
+    whole = {} if location.endswith(".csv") else {"blocksize": None}
+    return open_table(_read("read_csv", location, assume_missing=True, **whole), columns)
+
+
+def _read(reader: str, location: str, **options: Any) -> Any:
+    import dask.dataframe as dd
+
+    try:
+        return getattr(dd, reader)(location, **options)
+    except ImportError:
+        raise
+    except Exception as error:  # of pyarrow and pandas, which have their own families
+        raise InvalidDataError(
+            f"The files must be a table that {reader} opens. Got {location} ({type(error).__name__}: {error})."
+        ) from error
+
+
+def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
+    """The columns that are asked for, or all; an error names those that are not there, or are no numbers."""
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
+
+    there = list(table.columns)
+    names = there if columns is None else list(columns)
+    lost = [name for name in names if name not in there]
+    if lost:
+        raise InvalidSettingError(f"The columns must be in the table. Got {_some(lost)}; it has {_some(there)}.")
+    if len(set(names)) < len(names):
+        raise InvalidDataError("Columns must have different names. Got some twice. Rename them, or choose columns.")
+    types = dict(zip(there, table.dtypes, strict=True))
+    wrong = [
+        f"{name} ({types[name]})"
+        for name in names
+        if is_complex_dtype(types[name]) or not (is_numeric_dtype(types[name]) or is_bool_dtype(types[name]))
+    ]
+    if wrong:
+        raise InvalidDataError(
+            f"Every column must hold numbers. Got {_some(wrong)}. Choose the others with columns=[...], or turn these "
+            "into numbers first: categories and strings as with get_dummies, dates as days since the first."
+        )
+    if not names:
+        raise InvalidDataError("The table must have at least 1 feature, that is column. Got 0 columns.")
+    return names
+
+
+def _some(names: Sequence[Any]) -> str:
+    shown = ", ".join(map(str, names[:SHOWN_COLUMNS]))
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > SHOWN_COLUMNS else shown
+
+
+def block_of(frame: Any) -> FloatArray:
+    """The values of a pandas DataFrame; what is missing is NaN, whatever its type calls it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> block_of(pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [True, False]}))
+    array([[ 1.,  1.],
+           [nan,  0.]])
+    """
+    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def empty_frame(names: Sequence[Any]) -> Any:
+    """A table without rows."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=list(names))
+
+
+def categories(labels: Any, clusters: Sequence[int]) -> Any:
+    """Labels as categories that are words, as scverse has them."""
+    import pandas as pd
+
+    return pd.Categorical(labels.astype(str), categories=[str(number) for number in clusters])
+
+
+@dataclass(frozen=True)
+class Table:
+    """The form of a pandas DataFrame: Series and DataFrames with its index."""
+
+    index: Any
+
+    def give(self, values: Any, name: str, clusters: Sequence[int] | None, _: Any) -> Any:
+        """Values of all rows, computed."""
+        return beside(self.index, values.compute(), name, clusters)
+
+
+@dataclass(frozen=True)
+class LazyTable:
+    """The form of a Dask DataFrame: lazy Series and DataFrames with its index, partition by partition."""
+
+    index: Any
+
+    def give(self, values: Any, name: str, clusters: Sequence[int] | None, sizes: tuple[int, ...] | None) -> Any:
+        """Values of all rows, lazily."""
+        return self.aligned([values], [(name, clusters)], sizes)
+
+    def aligned(
+        self, arrays: list[Any], names: list[tuple[str, Sequence[int] | None]], sizes: tuple[int, ...] | None
+    ) -> Any:
+        """Lazy arrays of all rows, side by side, in the partitions of the index; one alone is a Series."""
+        import dask.dataframe as dd
+
+        parts = [in_parts(values, sizes) for values in arrays]
+        frames = [
+            dask.delayed(side_by_side)(index, list(blocks), names)
+            for index, *blocks in zip(partitions(self.index), *parts, strict=True)
+        ]
+        none = [np.empty((0, *values.shape[1:]), values.dtype) for values in arrays]
+        meta = side_by_side(self.index._meta, none, names)
+        return dd.from_delayed(frames, meta=meta, divisions=self.index.divisions, verify_meta=False, prefix="clusters")
+
+
+def in_parts(values: da.Array, sizes: tuple[int, ...] | None) -> list[Any]:
+    """Tasks for consecutive parts of lazy values, as many rows in each as `sizes` tells (its chunks if None)."""
+    if sizes is None:
+        return list(values.to_delayed().ravel())
+    if values.ndim > 1:
+        values = values.rechunk({1: -1})
+    filled = iter(values.rechunk({0: tuple(filter(None, sizes))}).to_delayed().ravel())
+    nothing = np.empty((0, *values.shape[1:]), values.dtype)
+    return [next(filled) if size else nothing for size in sizes]
+
+
+def side_by_side(index: Any, blocks: list[Any], names: list[tuple[str, Sequence[int] | None]]) -> Any:
+    """Arrays of the rows of one index as columns of a DataFrame; one array (m,) alone as a Series."""
+    import pandas as pd
+
+    parts = [beside(index, block, *name) for block, name in zip(blocks, names, strict=True)]
+    return parts[0] if len(parts) == 1 else pd.concat(parts, axis=1)
+
+
+def beside(index: Any, values: Any, name: str, clusters: Sequence[int] | None = None) -> Any:
+    """Values of the rows of an index: (m,) as a Series, (m, clusters) as a DataFrame."""
+    import pandas as pd
+
+    if clusters is None:
+        return pd.Series(values, index=index, name=name)
+    return pd.DataFrame(values, index=index, columns=[MEMBERSHIP.format(number) for number in clusters])
+
+
+def frame_of(found: Clustering, clusters: Sequence[int], data: Data | None, *, memberships: bool = True) -> Any:
+    """All that was found as one table: with the index of `data` if these are one, else row numbers."""
+    names = [(CLUSTER, None), (CONFIDENCE, None), *([("", clusters)] if memberships else [])]
+    arrays = [found.labels, found.confidence, *([found.memberships] if memberships else [])]
+    form = None if data is None else data.form
+    if isinstance(form, Table):
+        return side_by_side(form.index, list(dask.compute(*arrays)), names)
+    if isinstance(form, LazyTable):
+        return form.aligned(arrays, names, None if data is None else data.sizes)
+    if any(np.isnan(size) for size in found.labels.shape):
+        return LazyTable(_unknown_index(found.labels)).aligned(arrays, names, None)
+    return LazyTable(_row_numbers(found.labels.chunks[0])).aligned(arrays, names, None)
+
+
+def _row_numbers(sizes: tuple[int, ...]) -> Any:
+    """A lazy index of row numbers, in partitions of these sizes."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    return dd.from_map(
+        numbered, starts, sizes, meta=pd.DataFrame(index=pd.RangeIndex(0, name="row")),
+        divisions=(*starts, int(sum(sizes)) - 1),
+    ).index  # fmt: skip
+
+
+def numbered(start: int, size: int) -> Any:
+    """Rows without columns, by their numbers."""
+    import pandas as pd
+
+    return pd.DataFrame(index=pd.RangeIndex(start, start + size, name="row"))
+
+
+def _unknown_index(values: da.Array) -> Any:
+    """An index that counts from 0 in every chunk, of which nobody knows the sizes."""
+    import dask.dataframe as dd
+
+    return dd.from_dask_array(values).index
