@@ -94,6 +94,9 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
             help="kNN graph to use: of `neighbors`, a Zarr array or .npy of row numbers, a SciPy .npz of distances."
         ),
     ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Earlier result: the same clusters keep their numbers, and changes are told.")
+    ] = None,
     metric: Metric = _DEFAULT.metric,
     method: Method = _DEFAULT.method,
     recall: Recall = _DEFAULT.recall,
@@ -165,7 +168,14 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
         rows = None if data is None else open_data(data, columns=columns, component=component, features=features)
         result = pipeline.fit(
-            rows, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
+            rows,
+            settings,
+            graph=graph,
+            like=like,
+            out=out,
+            overwrite=overwrite,
+            scratch=scratch,
+            progress=progress,
         )
         if table is not None:
             write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=progress)
@@ -177,6 +187,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     )
     if table is not None:
         typer.echo(f"table: {table}")
+    _echo_changes(result)
 
 
 @app.command()
@@ -414,6 +425,14 @@ def _echo_quality(graph: Any, method: str) -> None:
         typer.echo(f"(auto: {RULE})")
 
 
+def _echo_changes(result: Any) -> None:
+    """Print what has changed since the earlier fit, if there was one."""
+    from cns_dask.changes import in_words
+
+    if result.changes is not None:
+        typer.echo("\n".join(["since the earlier fit:", *(f"  {line}" for line in in_words(result.changes))]))
+
+
 def _show(result: Any) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -432,6 +451,7 @@ def _show(result: Any) -> None:
     )
     if result.n_skipped:
         console.print(f"{result.n_skipped} rows were left out: NaN or infinite values", highlight=False)
+    _echo_changes(result)
     clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
     for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
         clusters.add_row(str(label), str(size), str(row))

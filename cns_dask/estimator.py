@@ -115,6 +115,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         component: str | None = None,
         features: str | None = None,
         graph: Any = None,
+        like: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         scratch: str | os.PathLike[str] | None = None,
@@ -134,6 +135,10 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
             A kNN graph of the rows that is used instead of searching for one: integers (row, neighbor) in memory, lazy
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
             `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
+        like
+            An earlier fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
+            the rows that the old model puts there, keep their numbers, others get numbers that none has had; the
+            numbers may then have gaps. `result_.changes` tells of births, deaths, splits, merges and drift.
         out
             Where the result is kept, as a Zarr group (path or URL); a temporary folder if None. An unfinished one is
             continued; one that is finished, of the same data and settings, is taken as it is.
@@ -146,7 +151,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         progress = visible_progress() if self.verbose else Progress()
         data = None if X is None else open_data(X, columns=columns, component=component, features=features)
         result = pipeline.fit(
-            data, settings, graph=graph, out=out, overwrite=overwrite, scratch=scratch, progress=progress
+            data, settings, graph=graph, like=like, out=out, overwrite=overwrite, scratch=scratch, progress=progress
         )
         if data is None:
             lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")

@@ -17,9 +17,10 @@ import dask.array as da
 import numpy as np
 
 from cns_dask import criterion
+from cns_dask.changes import Comparison, added, follow, tally_block
 from cns_dask.data import Arrays, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
-from cns_dask.fingerprint import Look, content_of, look, way_of
+from cns_dask.fingerprint import Look, content_of, digest, look, way_of
 from cns_dask.given import listed, open_graph
 from cns_dask.graphs import check_begin, find_neighbors
 from cns_dask.grid import GridWork
@@ -30,13 +31,14 @@ from cns_dask.neighbors import choose_method
 from cns_dask.outputs import Fingerprint, make
 from cns_dask.plan import GraphPlan, Plan, make_plan, plan_graph
 from cns_dask.plan import rows_per_chunk as rows_that_fit
+from cns_dask.predict import Predictor
 from cns_dask.preprocess import apply_transform, learn_transform
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, check_memory
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore
 from cns_dask.types import Candidates, Data, Grid, NeighborGraph, Transform
-from cns_dask.work import Work
+from cns_dask.work import Piece, Work
 
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
@@ -46,6 +48,7 @@ def fit(
     settings: Settings,
     *,
     graph: Any = None,
+    like: Any = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
@@ -61,6 +64,8 @@ def fit(
         The method's parameters.
     graph
         A kNN graph of the rows to use instead of searching for one: see `open_graph`.
+    like
+        An earlier result, or its path: clusters that are the same keep their numbers.
     out
         Where the result is written; a temporary folder if None. What an earlier run has left unfinished is continued,
         and a finished result of the same data and settings is returned at once.
@@ -73,6 +78,7 @@ def fit(
     """
     progress = progress or Progress()
     task = _task(source, graph, settings, out is not None, progress)
+    task = replace(task, like=_earlier(like, task))
     if out is None:
         return _fit(task, settings, TemporaryStore(), progress)
     fingerprint = _fingerprint(graph, settings, task)
@@ -99,6 +105,7 @@ class _Task:
     grid: Grid
     graph_plan: GraphPlan
     plan: Plan
+    like: Result | None = None
 
     @property
     def n_rows(self) -> int:
@@ -141,6 +148,21 @@ def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Pro
     return _Task(data, given, seen, grid, graph_plan, plan)
 
 
+def _earlier(like: Any, task: _Task) -> Result | None:
+    """The earlier result whose numbers are kept."""
+    if like is None:
+        return None
+    result = Predictor(like).result
+    if task.data is None:
+        raise InvalidSettingError("A fit like another needs rows. Got a graph alone. Give the rows too.")
+    if task.data.X.shape[1] != result.transform.n_features:
+        raise InvalidDataError(
+            f"The rows must have the {result.transform.n_features} features of the earlier fit. "
+            f"Got {task.data.X.shape[1]}."
+        )
+    return result
+
+
 def _check_kept(n_kept: int, n_rows: int, given: NeighborGraph | None) -> int:
     if n_kept < 2:
         raise InvalidDataError(f"At least 2 rows must have finite values only. Got {n_kept} of {n_rows}.")
@@ -159,7 +181,8 @@ def _fingerprint(graph: Any, settings: Settings, task: _Task) -> Fingerprint:
     lists = None
     if task.given is not None:
         lists = content_of(Data(task.given.indices, Arrays(lazy=True), files=files), Progress())
-    return {"data": data, "graph": lists, "settings": settings.as_dict()}
+    like = None if task.like is None else digest(task.like.details)
+    return {"data": data, "graph": lists, "settings": settings.as_dict(), "like": like}
 
 
 def _number_of_rows(data: Data | None, given: NeighborGraph | None) -> int:
@@ -182,7 +205,8 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
         known = stages.work.once("graph", lambda: stages.graph(task, settings), task.lists)
         found = stages.work.once("grid", lambda: stages.grid(grid, settings), ("columns",))
         choice, picks, picked = found["choice"], found["picks"], found["picked"]
-        stages.clusters(task, choice.n_clusters)
+        numbers = stages.numbers(task, choice.n_clusters)
+        stages.clusters(task, numbers)
 
     if task.skips:
         rows = store.array("rows")
@@ -195,8 +219,8 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
     store.put("n_clusters", np.arange(1, grid.max_clusters + 1))
     store.put("criterion", found["surface"])
     store.put("picks", picks)
-    store.put("representatives", picked[: choice.n_clusters])
-    store.put("cluster", np.arange(choice.n_clusters))
+    store.put("representatives", picked[: choice.n_clusters][np.argsort(numbers)])
+    store.put("cluster", np.sort(numbers))
     store.describe(
         reading={} if task.data is None else task.data.reading,
         settings=settings.as_dict(),
@@ -300,15 +324,32 @@ class _Stages:
             "most_passes": work.most_passes,
         }
 
-    def clusters(self, task: _Task, n_clusters: int) -> None:
+    def numbers(self, task: _Task, n_clusters: int) -> list[int]:
+        """The numbers of the clusters: 0, 1, ..., or those of the same clusters in an earlier fit."""
+        if task.like is None:
+            return list(range(n_clusters))
+        assert task.data is not None
+        X = self.work.sent(task.data.X) if task.data.in_memory else task.data.X
+        X = (kept_rows(X, task.look.counts) if task.skips else X).rechunk({0: self._plan.rows_per_chunk})
+        P = self.work.store.open("columns")[:, :n_clusters].rechunk({1: -1})
+        pairs = zip(X.to_delayed().ravel(), P.to_delayed().ravel(), strict=True)
+        comparison = Comparison(task.like)
+        tally = added(self.work.run("match", [Piece(tally_block, (comparison, *pair)) for pair in pairs]))
+        numbers, changes = follow(tally, task.like)
+        next_number = max(task.like.next_number, max(numbers) + 1)
+        self.work.store.describe(numbers=numbers, next_number=next_number, changes=asdict(changes))
+        return numbers
+
+    def clusters(self, task: _Task, numbers: list[int]) -> None:
         """Store memberships, labels and confidence."""
+        n_clusters = len(numbers)
         store, rows = self.work.store, self._plan.rows_per_chunk
         columns = store.open("columns")
         if task.skips:
             codes = store.open("codes")
-            found, rows = put_back(columns, None, n_clusters, codes, task.look.counts), codes.chunksize[0]
+            found, rows = put_back(columns, numbers, n_clusters, codes, task.look.counts), codes.chunksize[0]
         else:
-            found = clustering(columns, n_clusters)
+            found = clustering(columns, n_clusters, numbers)
         self.work.run("memberships", self.work.fill(vars(found), rows))
 
 

@@ -48,6 +48,7 @@ class Predictor:
 
     Examples
     --------
+    >>> import dask.array as da
     >>> from cns_dask import CNS
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(center, 1, (100, 5)) for center in (0, 5, 10)])
@@ -75,9 +76,12 @@ class Predictor:
             return self.clustering(np.asarray(rows, np.float64)).labels
         return beside(rows.index, self.clustering(self.block(rows)).labels, CLUSTER)
 
-    def block(self, frame: Any) -> FloatArray:
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return self.result.path, self._mark
+
+    def block(self, frame: Any, columns: Any = None) -> FloatArray:
         """The values of the features in a pandas DataFrame: of the columns that the fit was asked to use, or all."""
-        return block_of(frame[numeric_columns(frame, self.result.columns)])
+        return block_of(frame[numeric_columns(frame, columns or self.result.columns)])
 
     def clustering(self, rows: FloatArray, first_row: int = 0) -> Clustering:
         """Memberships, labels and confidence of some rows (m, d), of which errors number the first as `first_row`."""
@@ -118,11 +122,18 @@ class _Opened:
         self.rows_at_once = rows_per_chunk(2**62, max(widths))
 
     def clustering(self, rows: FloatArray, first_row: int) -> Clustering:
+        """Memberships, labels and confidence of some rows (m, d)."""
         codes = row_codes(rows) if self.skips else np.zeros(len(rows), np.int8)
         filled = with_fillers(rows, codes, self.transform)
-        distances, indices = self.search(transform_rows(filled, self.transform, first_row))
+        return marked(self.clustering_with_neighbors(filled, first_row)[0], codes)
+
+    def clustering_with_neighbors(
+        self, rows: FloatArray, first_row: int
+    ) -> tuple[Clustering, tuple[FloatArray, IntArray]]:
+        """The same of rows that are all finite, and distances and row numbers of their nearest training rows."""
+        distances, indices = self.search(transform_rows(rows, self.transform, first_row))
         P = visits_block(indices, distances, self.columns, self.choice.n_clusters, self.choice.lam)
-        return marked(clustering_block(P, self.numbers), codes)
+        return clustering_block(P, self.numbers), (distances, indices)
 
     def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
         """Distances and row numbers of the nearest training rows (m, k)."""

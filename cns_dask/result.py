@@ -19,7 +19,20 @@ from cns_dask.places import Place
 from cns_dask.settings import METHODS, Settings, check_integer
 from cns_dask.store import ResultStore, open_result_store
 from cns_dask.tables import frame_of
-from cns_dask.types import Cells, Choice, Clustering, Data, FloatArray, Grid, IntArray, NeighborGraph, Recall, Transform
+from cns_dask.types import (
+    Cells,
+    Changes,
+    Choice,
+    Clustering,
+    Data,
+    Drift,
+    FloatArray,
+    Grid,
+    IntArray,
+    NeighborGraph,
+    Recall,
+    Transform,
+)
 
 T = TypeVar("T")
 
@@ -228,6 +241,22 @@ class Result:
         counts = da.bincount(labels, minlength=int(clusters.max()) + 2).compute()
         sizes: IntArray = np.asarray(counts, np.int64)[clusters + 1]
         return sizes
+
+    @property
+    def changes(self) -> Changes | None:
+        """What has changed since the earlier fit that this one was `like`; None if there was none."""
+        found = self._store.attributes.get("changes")
+        if found is None:
+            return None
+        try:
+            births, deaths = (tuple(map(int, found[name])) for name in ("births", "deaths"))
+            splits, merges = (
+                tuple((int(one), tuple(map(int, others))) for one, others in found[name])
+                for name in ("splits", "merges")
+            )
+            return Changes(births, deaths, splits, merges, float(found["kept"]), _typed(Drift, found["drift"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotAResultError(f"The changes of a result must be told as a fit does. Got {found!r}.") from error
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -188,6 +188,20 @@ def run(
             client.cancel(pending)
 
 
+@contextmanager
+def inside_task() -> Iterator[None]:
+    """Let what runs in here, in a task, start work of its own: on the cluster whose task it is, or on threads."""
+    from distributed import get_worker, worker_client
+
+    try:
+        get_worker()
+    except ValueError:
+        yield
+        return
+    with worker_client():
+        yield
+
+
 def on_every_worker(function: Callable[..., None], *arguments: Any) -> None:
     """Call a function once in every process that tasks run in."""
     client = active_client()

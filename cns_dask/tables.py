@@ -164,8 +164,6 @@ class LazyTable:
         self, arrays: list[Any], names: list[tuple[str, Sequence[int] | None]], sizes: tuple[int, ...] | None
     ) -> Any:
         """Lazy arrays of all rows, side by side, in the partitions of the index; one alone is a Series."""
-        import dask.dataframe as dd
-
         parts = [in_parts(values, sizes) for values in arrays]
         frames = [
             dask.delayed(side_by_side)(index, list(blocks), names)
@@ -173,7 +171,22 @@ class LazyTable:
         ]
         none = [np.empty((0, *values.shape[1:]), values.dtype) for values in arrays]
         meta = side_by_side(self.index._meta, none, names)
-        return dd.from_delayed(frames, meta=meta, divisions=self.index.divisions, verify_meta=False, prefix="clusters")
+        return from_parts(frames, meta, self.index.divisions)
+
+
+def from_parts(parts: list[Any], meta: Any, divisions: tuple[Any, ...]) -> Any:
+    """A lazy table, or Series, whose partitions are the values of tasks."""
+    import dask.dataframe as dd
+
+    return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False, prefix="clusters")
+
+
+def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: Any) -> Any:
+    """A pandas DataFrame with two more columns."""
+    there = [name for name in names if name in frame.columns]
+    if there:
+        raise InvalidSettingError(f"The new columns must not be in the table. Got {_some(there)}. Give other names.")
+    return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
 
 
 def in_parts(values: da.Array, sizes: tuple[int, ...] | None) -> list[Any]:

@@ -284,3 +284,52 @@ class Data:
     def give(self, values: ArrayLike, name: str, clusters: Sequence[int] | None = None) -> Any:
         """Values of all rows, in the caller's form."""
         return self.form.give(values, name, clusters, self.sizes)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """New rows against those of a fit.
+
+    Attributes
+    ----------
+    n_rows, n_new
+        Rows, and those among them that are no row of the fit.
+    outside
+        Share of these that lie outside: farther from their nearest row of the fit than that row's own neighbours.
+    confidence, confidence_before
+        Mean confidence of the new rows under the model, and of the rows of the fit.
+    """
+
+    n_rows: int
+    n_new: int
+    outside: float
+    confidence: float
+    confidence_before: float
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Clusters of a fit against those of an earlier one.
+
+    Attributes
+    ----------
+    births
+        Clusters that are new: no old one has most of its rows there.
+    deaths
+        Old clusters of which nothing is left.
+    splits
+        Old clusters whose rows are now in several, with these.
+    merges
+        Clusters that hold most rows of several old ones, with these.
+    kept
+        Share of rows, among those near old rows, whose number is the one that the old model gives them.
+    drift
+        The rows against those of the earlier fit.
+    """
+
+    births: tuple[int, ...]
+    deaths: tuple[int, ...]
+    splits: tuple[tuple[int, tuple[int, ...]], ...]
+    merges: tuple[tuple[int, tuple[int, ...]], ...]
+    kept: float
+    drift: Drift

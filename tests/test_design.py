@@ -14,8 +14,8 @@ PACKAGE = Path(cns_dask.__file__).parent
 ORDER = (
     "errors types settings plan kernels passes places records locks arrays store outputs runtime work memory tables "
     "cubes annotated data preprocess exchange audit neighbors cells partitions descent transition columns selection "
-    "criterion memberships missing fingerprint result given approximate graphs grid predict exports pipeline "
-    "forecast report demo estimator cli"
+    "criterion memberships missing fingerprint result given approximate graphs grid predict exports changes "
+    "pipeline flows forecast report demo estimator cli"
 ).split()
 #: Foreign package -> the one module that may import it.
 DOORS = {

@@ -1,0 +1,221 @@
+"""Clusters over time: which of a new fit are those of an earlier one, what has changed, and how far the rows drifted.
+
+The old model's predictions say where each row was: a row that it was fitted on takes its old label, any other one that
+of its neighbours. Counting rows by old and new cluster gives a table from which the rest follows. Rows that lie outside
+the old data tell nothing about old clusters, and are counted apart: a row is outside if it is farther from its nearest
+old row than the k-th neighbour of that row is, and than the median of these distances.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.memberships import clustering_block
+from cns_dask.predict import Predictor, open_new
+from cns_dask.result import Result
+from cns_dask.runtime import Progress, run
+from cns_dask.types import Changes, Drift, FloatArray, IntArray
+
+MOST = 0.5  # of the rows of a cluster
+STILL_THERE = 0.75  # of the rows expected in the place of an old cluster, if it grew as others did: else it has left
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of rows by old and new cluster (old, new), near old rows and outside; and sums over rows that are new."""
+
+    near: IntArray
+    outside: IntArray
+    n_new: int
+    confidence: float
+
+
+class Comparison:
+    """An earlier result, to compare chunks of rows with."""
+
+    def __init__(self, result: Result) -> None:
+        self.predictor, self.clusters = Predictor(result), np.asarray(result.clusters)
+        self.radii = None if result.graph.distances is None else result.stored("graph/distances")
+        self.typical = _median_radius(result)
+
+    def tally(self, rows: FloatArray, labels: IntArray, n_clusters: int) -> tuple[Any, ...]:
+        """Counts for some rows (m, d) whose clusters (0, 1, ...) in the new fit are known: the fields of a `Tally`."""
+        opened = self.predictor.opened
+        found, (distances, indices) = opened.clustering_with_neighbors(rows, 0)
+        old: IntArray = np.searchsorted(self.clusters, np.asarray(found.labels))
+        is_new, is_outside = distances[:, 0] > 0, distances[:, 0] > self._reach(indices[:, 0], opened)
+        near, outside = np.zeros((2, len(self.clusters), n_clusters), np.int64)
+        for counts, rows_there in ((near, ~is_outside), (outside, is_outside)):
+            np.add.at(counts, (old[rows_there], labels[rows_there]), 1)
+        return near, outside, int(is_new.sum()), float(found.confidence[is_new].sum())
+
+    def _reach(self, nearest: IntArray, opened: Any) -> FloatArray:
+        """How far a row may be from its nearest old row without being outside."""
+        if self.radii is None:
+            return np.full(len(nearest), np.inf)
+        needed, position = np.unique(nearest, return_inverse=True)
+        radii = np.asarray(self.radii[needed, :])[position, opened.choice.n_neighbors - 1]
+        return np.asarray(np.maximum(radii, self.typical) * (1 + 1e-6))  # a search in cells rounds to single precision
+
+
+def _median_radius(result: Result) -> float:
+    """Median distance of the k-th neighbour in an earlier fit."""
+    if result.graph.distances is None:
+        return float("inf")
+    radii = result.graph.distances[:, result.choice.n_neighbors - 1]
+    return float(np.ravel(da.percentile(radii, 50, internal_method="dask").compute())[0])
+
+
+def tally_block(comparison: Comparison, rows: FloatArray, P: FloatArray) -> tuple[Any, ...]:
+    """Counts for one chunk of rows, from their columns in the new fit."""
+    return comparison.tally(rows, clustering_block(P).labels, P.shape[1])
+
+
+def added(tallies: Sequence[tuple[Any, ...]]) -> Tally:
+    """The sum of counts."""
+    return Tally(*(sum(values[1:], values[0]) for values in zip(*tallies, strict=True)))
+
+
+def drift_of(tally: Tally, result: Result) -> Drift:
+    """How far the counted rows are from those of an earlier fit."""
+    labels, confidence = result.labels, result.confidence
+    before = float(da.nanmean(da.where(labels >= 0, confidence, np.nan)).compute())
+    share = 1 / max(1, tally.n_new)
+    n_rows = int(tally.near.sum() + tally.outside.sum())
+    mean = tally.confidence * share if tally.n_new else before
+    return Drift(n_rows, tally.n_new, int(tally.outside.sum()) * share, mean, before)
+
+
+def drift(model: Any, new: Any, *, progress: Progress | None = None, **reading: Any) -> Drift:
+    """Tell how far new rows are from those of a fit, and so whether it is time for a new one.
+
+    Parameters
+    ----------
+    model
+        A fitted `CNS`, a `Result`, or the path or URL of one.
+    new
+        Rows with the same features: see `open_data`.
+    progress
+        Is told about stages and counts.
+    **reading
+        Options of `open_data`; those of the fit count where they are not given.
+
+    Examples
+    --------
+    >>> from cns_dask import CNS
+    >>> rng = np.random.default_rng(0)
+    >>> model = CNS().fit(np.concatenate([rng.normal(center, 1, (100, 3)) for center in (0, 9)]))
+    >>> drift(model, rng.normal(30, 1, (50, 3))).outside
+    1.0
+    """
+    comparison = Comparison(Predictor(model).result)
+    data = open_new(comparison.predictor.result, new, **reading)
+    blocks = data.X.to_delayed().ravel()
+    tasks = [dask.delayed(_tally_of_one)(comparison, block) for block in blocks]
+    with (progress or Progress()).stage("drift", len(tasks)) as advance:
+        tallies = run(tasks, advance, stage="drift")
+    return drift_of(added(tallies), comparison.predictor.result)
+
+
+def _tally_of_one(comparison: Comparison, rows: FloatArray) -> tuple[Any, ...]:
+    return comparison.tally(rows, np.zeros(len(rows), np.int64), 1)
+
+
+def shared_rows(tally: Tally, old_sizes: IntArray) -> IntArray:
+    """Rows by old and new cluster (old, new): those near old rows, and of a cluster that has left its place, all.
+
+    A cluster that has lost a good part of its rows there, while rows outside are nearest to it, has moved, in whole or
+    in part. Rows outside that are nearest to a cluster which is still as large as ever are something else.
+
+    Examples
+    --------
+    >>> tally = Tally(np.array([[50, 0], [100, 0]]), np.array([[0, 50], [0, 90]]), 140, 0.0)
+    >>> shared_rows(tally, np.array([100, 100]))  # the first was cut in two
+    array([[ 50,  50],
+           [100,   0]])
+    """
+    there = tally.near.sum(axis=1)
+    growth = there / np.maximum(1, old_sizes)
+    order = np.argsort(growth)
+    middle = np.searchsorted(np.cumsum(old_sizes[order]), old_sizes.sum() / 2, side="right")  # by rows, upper median
+    usual = growth[order][min(int(middle), len(order) - 1)]
+    has_left = there <= STILL_THERE * usual * old_sizes
+    return np.asarray(tally.near + np.where(has_left[:, None], tally.outside, 0))
+
+
+def match(shared: IntArray, new_sizes: IntArray) -> dict[int, int]:
+    """New cluster -> old cluster that it is, by position: the pairs with the most rows in common.
+
+    A pair must hold half of one of its clusters at least.
+
+    Examples
+    --------
+    >>> match(np.array([[0, 90], [80, 5]]), np.array([80, 95]))
+    {1: 0, 0: 1}
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    old_sizes = shared.sum(axis=1)
+    pairs = zip(*linear_sum_assignment(shared, maximize=True), strict=True)
+    return {
+        int(new): int(old)
+        for old, new in pairs
+        if shared[old, new] >= max(1, MOST * min(old_sizes[old], new_sizes[new]))
+    }
+
+
+def follow(tally: Tally, earlier: Result) -> tuple[list[int], Changes]:
+    """The number of every new cluster, that of the old one that it is, or one that none has had; and the changes."""
+    clusters, old_sizes = earlier.clusters, earlier.sizes()
+    shared, new_sizes = shared_rows(tally, old_sizes), (tally.near + tally.outside).sum(axis=0)
+    same = match(shared, new_sizes)
+    fresh = itertools.count(earlier.next_number)
+    numbers = [clusters[same[new]] if new in same else next(fresh) for new in range(len(new_sizes))]
+    came = shared >= np.maximum(1, MOST * new_sizes)  # most rows of a new cluster came from one old one
+    went = shared >= np.maximum(1, MOST * shared.sum(axis=1, keepdims=True))  # or went there
+    parts = {old: _where(came[old]) for old in range(len(clusters)) if came[old].sum() > 1}
+    unions = {new: _where(went[:, new]) for new in range(len(numbers)) if went[:, new].sum() > 1}
+    gone = set(range(len(clusters))) - {*same.values(), *parts, *itertools.chain(*unions.values())}
+    born = set(range(len(numbers))) - {*same, *itertools.chain(*parts.values())}
+    kept = sum(int(tally.near[old, new]) for new, old in same.items())
+    return numbers, Changes(
+        births=tuple(sorted(numbers[new] for new in born)),
+        deaths=tuple(sorted(clusters[old] for old in gone)),
+        splits=tuple((clusters[old], tuple(sorted(numbers[new] for new in news))) for old, news in parts.items()),
+        merges=tuple((numbers[new], tuple(clusters[old] for old in olds)) for new, olds in unions.items()),
+        kept=kept / max(1, int(tally.near.sum())),
+        drift=drift_of(tally, earlier),
+    )
+
+
+def _where(marks: Any) -> list[int]:
+    return [int(position) for position in np.flatnonzero(marks)]
+
+
+def in_words(changes: Changes) -> list[str]:
+    """One line for each thing that has changed."""
+    lines = [f"{changes.kept:.1%} of the rows near old ones keep the number that the old model gives them"]
+    lines += [f"cluster {number} is new" for number in changes.births]
+    lines += [f"cluster {number} is gone" for number in changes.deaths]
+    lines += [f"cluster {old} was split into {_listed(news)}" for old, news in changes.splits]
+    lines += [f"clusters {_listed(olds)} were merged into {new}" for new, olds in changes.merges]
+    return [*lines, drift_in_words(changes.drift)]
+
+
+def drift_in_words(found: Drift) -> str:
+    """One line about new rows."""
+    return (
+        f"{found.n_new} of {found.n_rows} rows are new: confidence {found.confidence:.3f} under the old model, whose "
+        f"own rows have {found.confidence_before:.3f}; {found.outside:.1%} of them lie outside the old data"
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])])

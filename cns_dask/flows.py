@@ -1,0 +1,144 @@
+"""Clusters as a step of a flow of tables: two more columns, lazily."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask
+import numpy as np
+
+from cns_dask import pipeline
+from cns_dask.data import open_data
+from cns_dask.errors import InvalidTypeError
+from cns_dask.predict import Predictor
+from cns_dask.result import Result
+from cns_dask.runtime import inside_task
+from cns_dask.settings import Settings
+from cns_dask.tables import (
+    CLUSTER,
+    CONFIDENCE,
+    from_parts,
+    is_lazy_table,
+    is_table,
+    numeric_columns,
+    partitions,
+    with_columns,
+)
+from cns_dask.types import Clustering
+
+
+def assign_clusters(
+    table: Any,
+    model: Any = None,
+    *,
+    columns: Any = None,
+    names: tuple[str, str] = (CLUSTER, CONFIDENCE),
+    out: str | os.PathLike[str] | None = None,
+    settings: Settings | None = None,
+) -> Any:
+    """Add the cluster and the confidence of every row to a table, as two more columns.
+
+    A Dask DataFrame gives a lazy one, with the same index, partitions and divisions: nothing is computed before it is
+    asked for, not even its lengths.
+
+    Parameters
+    ----------
+    table
+        A DataFrame of Dask or pandas.
+    model
+        A fitted `CNS`, a `Result`, or the path or URL of one, which predicts; every task carries its path only. None:
+        the rows are clustered themselves, by a task that the others wait for, as often as they are computed; with `out`
+        once.
+    columns
+        The columns that are features. None: those that the model was fitted on, or all.
+    names
+        Names of the new columns.
+    out
+        Without a model: where the result of the fit is kept (path or URL).
+    settings
+        Without a model: the parameters of the fit.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 1, (100, 2)) for center in (0, 20)])
+    >>> lazy = dd.from_pandas(pd.DataFrame(X, columns=["a", "b"]), npartitions=3)
+    >>> assign_clusters(lazy, columns=["a", "b"], settings=Settings(n_clusters=2)).compute().groupby("cluster").size()
+    cluster
+    0    100
+    1    100
+    dtype: int64
+    """
+    if not is_table(table):
+        raise InvalidTypeError(f"assign_clusters needs a DataFrame. Got {type(table).__name__}. Use CNS.predict.")
+    if model is None:
+        return _fitted(table, numeric_columns(table, columns), names, out, settings or Settings())
+    predictor = Predictor(model)
+    columns = predictor.result.columns if columns is None else columns
+    columns = numeric_columns(table, columns)
+    if not is_lazy_table(table):
+        return assign_block(table, predictor, columns, names)
+    meta = with_columns(table._meta, names, *_nothing())
+    return table.map_partitions(assign_block, predictor, columns, names, meta=meta)
+
+
+def _nothing() -> tuple[Any, Any]:
+    return np.empty(0, np.int64), np.empty(0)
+
+
+def assign_block(frame: Any, predictor: Predictor, columns: list[Any], names: tuple[str, str]) -> Any:
+    """A partition with two more columns."""
+    found = predictor.clustering(predictor.block(frame, columns))
+    return with_columns(frame, names, found.labels, found.confidence)
+
+
+class _Unseen:
+    """A lazy table as it is: Dask would compute it before the task that gets it."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+
+class _Fitted:
+    """A result and where the rows of each partition begin in it; it travels as a path."""
+
+    def __init__(self, result: Result, starts: list[int]) -> None:
+        self.result, self.starts = result, starts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fitted_at, (self.result.path, self.starts)
+
+    def part(self, number: int) -> Clustering:
+        rows = slice(*self.starts[number : number + 2])
+        labels, confidence = (self.result.stored(name)[rows] for name in ("labels", "confidence"))
+        return Clustering(None, np.asarray(labels), np.asarray(confidence))
+
+
+def _fitted_at(path: str, starts: list[int]) -> _Fitted:
+    return _Fitted(Result.at_place(path), starts)
+
+
+def _fitted(table: Any, columns: list[Any], names: tuple[str, str], out: Any, settings: Settings) -> Any:
+    if not is_lazy_table(table):
+        result = pipeline.fit(open_data(table, columns=columns), settings, out=out)
+        return with_columns(table, names, *dask.compute(result.labels, result.confidence))
+    fitted = dask.delayed(fit_table)(_Unseen(table[columns]), out, settings)
+    parts = [dask.delayed(assign_part)(part, fitted, number, names) for number, part in enumerate(partitions(table))]
+    return from_parts(parts, with_columns(table._meta, names, *_nothing()), table.divisions)
+
+
+def fit_table(unseen: _Unseen, out: Any, settings: Settings) -> _Fitted:
+    """Cluster the rows of a lazy table, from within a task."""
+    with inside_task():
+        data = open_data(unseen.table)
+        result = pipeline.fit(data, settings, out=out)
+    return _Fitted(result, np.cumsum([0, *(data.sizes or ())]).tolist())
+
+
+def assign_part(frame: Any, fitted: _Fitted, number: int, names: tuple[str, str]) -> Any:
+    """A partition with two more columns, from the fit of all."""
+    found = fitted.part(number)
+    return with_columns(frame, names, found.labels, found.confidence)
