@@ -11,6 +11,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import natural_sort_key
 
 from cns_dask import annotated, cubes, tables
 from cns_dask.arrays import is_in_memory, is_zarr, lazy_foreign, open_array
@@ -19,6 +20,8 @@ from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidSettingE
 from cns_dask.places import Place
 from cns_dask.plan import rows_per_chunk
 from cns_dask.types import Data
+
+GLOB = "*?["  # signs of a pattern
 
 
 @dataclass(frozen=True)
@@ -181,12 +184,13 @@ def _open_path(location: str, reading: Reading) -> Data:
     remote = "://" in location
     if not remote:
         location = str(Path(location).expanduser().absolute())  # workers may have another working directory
-        if not any(sign in location for sign in "*?[") and not Path(location).exists():
+        if not any(sign in location for sign in GLOB) and not Path(location).exists():
             raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
     for endings, reader in ((tables.PARQUET, tables.open_parquet), (tables.CSV, tables.open_csv)):
         if _holds(location, endings):
             reading.but("columns")
-            return replace(reader(location, reading.columns), files=_files(location))
+            files = _files(location)
+            return replace(reader(files, reading.columns), files=() if _is_web(location) else files)
     opened = _open_array_path(location, reading)
     return replace(opened, files=(location,))
 
@@ -219,17 +223,20 @@ def _holds(location: str, endings: tuple[str, ...]) -> bool:
 
 
 def _files(location: str) -> tuple[str, ...]:
-    """The files of a path, URL or glob; none where a server does not tell about changes."""
-    if location.startswith(("http://", "https://")):
-        return ()
-    if not any(sign in location for sign in "*?["):
+    """The files of a path, URL or glob, numbers in their names in order."""
+    at = min((location.find(sign) for sign in GLOB if sign in location), default=-1)
+    if at < 0 or _is_web(location):
         return (location,)
-    root, _, pattern = location.partition("*")
-    root, _, first = root.rpartition("/")
-    found = tuple(Place(root).matches(f"{first}*{pattern}"))
+    root = location[:at].rpartition("/")[0]
+    found = tuple(sorted(Place(root).matches(location[len(root) + 1 :]), key=natural_sort_key))
     if not found:
         raise DataNotFoundError(f"The pattern must match a file. Got {location}, which matches none.")
     return found
+
+
+def _is_web(location: str) -> bool:
+    """Whether files come from a web server, which does not tell about changes."""
+    return location.startswith(("http://", "https://"))
 
 
 def open_path(location: str) -> da.Array:

@@ -56,27 +56,27 @@ def partitions(table: Any) -> list[Any]:
     return list(table.simplify().to_delayed(optimize_graph=False))
 
 
-def open_parquet(location: str, columns: Sequence[str] | None = None) -> Data:
-    """Open Parquet files (path, folder, glob or URL); only the needed columns are read."""
-    return open_table(_read("read_parquet", location), columns)
+def open_parquet(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
+    """Open Parquet files, or folders of them (paths or URLs); only the needed columns are read."""
+    return open_table(_read("read_parquet", files), columns)
 
 
-def open_csv(location: str, columns: Sequence[str] | None = None) -> Data:
-    """Open CSV files with a header (path, glob or URL), in blocks where they are not compressed."""
-    whole = {} if location.endswith(".csv") else {"blocksize": None}
-    return open_table(_read("read_csv", location, assume_missing=True, **whole), columns)
+def open_csv(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
+    """Open CSV files with a header (paths or URLs), in blocks where they are not compressed."""
+    whole = {} if files[0].endswith(".csv") else {"blocksize": None}
+    return open_table(_read("read_csv", files, assume_missing=True, float_precision="round_trip", **whole), columns)
 
 
-def _read(reader: str, location: str, **options: Any) -> Any:
+def _read(reader: str, files: Sequence[str], **options: Any) -> Any:
     import dask.dataframe as dd
 
     try:
-        return getattr(dd, reader)(location, **options)
+        return getattr(dd, reader)(list(files) if len(files) > 1 else files[0], **options)
     except ImportError:
         raise
     except Exception as error:  # of pyarrow and pandas, which have their own families
         raise InvalidDataError(
-            f"The files must be a table that {reader} opens. Got {location} ({type(error).__name__}: {error})."
+            f"The files must be a table that {reader} opens. Got {_some(files)} ({type(error).__name__}: {error})."
         ) from error
 
 
