@@ -114,7 +114,7 @@ def annotate(adata: Any, found: Any, key: str = "cns") -> None:
         matrix = csr_array((values.ravel(), neighbors.ravel(), np.cumsum(ends)), shape=shape)
         adata.obsp[f"{key}_{name}"] = matrix
     adata.uns[key] = {
-        "params": {name: value for name, value in result.settings.as_dict().items() if value is not None},
+        "params": {name: _storable(value) for name, value in result.settings.as_dict().items() if value is not None},
         "n_clusters": choice.n_clusters,
         "n_neighbors": choice.n_neighbors,
         "lam": choice.lam,
@@ -122,3 +122,7 @@ def annotate(adata: Any, found: Any, key: str = "cns") -> None:
         "representatives": result.representatives,
         **({"distances_key": f"{key}_distances"} if "distances" in matrices else {}),
     }
+
+
+def _storable(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

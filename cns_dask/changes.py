@@ -3,7 +3,9 @@
 The old model's predictions say where each row was: a row that it was fitted on takes its old label, any other one that
 of its neighbours. Counting rows by old and new cluster gives a table from which the rest follows. Rows that lie outside
 the old data tell nothing about old clusters, and are counted apart: a row is outside if it is farther from its nearest
-old row than the k-th neighbour of that row is, and than the median of these distances.
+old row than the k-th neighbour of that row is, and than the median of these distances. Where most rows have the values
+that they had at the same place of the old data (a table that rows were added to, or of which some have changed), the
+place tells which row it is, and so its old label, whatever its values are now.
 """
 
 from __future__ import annotations
@@ -19,42 +21,53 @@ import numpy as np
 
 from cns_dask.memberships import clustering_block
 from cns_dask.predict import Predictor, open_new
+from cns_dask.preprocess import transform_rows
 from cns_dask.result import Result
 from cns_dask.runtime import Progress, run
 from cns_dask.types import Changes, Drift, FloatArray, IntArray
 
 MOST = 0.5  # of the rows of a cluster
+LOOKED_AT = 16  # chunks, to see whether rows are at their old places
 STILL_THERE = 0.75  # of the rows expected in the place of an old cluster, if it grew as others did: else it has left
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of rows by old and new cluster (old, new), near old rows and outside; and sums over rows that are new."""
+    """Counts of rows by old and new cluster (old, new), near old rows and outside; and sums over rows that are new.
+
+    Rows that are known by their place count as near.
+    """
 
     near: IntArray
     outside: IntArray
     n_new: int
+    n_outside: int
     confidence: float
 
 
 class Comparison:
-    """An earlier result, to compare chunks of rows with."""
+    """An earlier result, to compare chunks of rows with; `by_place` if the row of a number is the old row of it."""
 
-    def __init__(self, result: Result) -> None:
-        self.predictor, self.clusters = Predictor(result), np.asarray(result.clusters)
+    def __init__(self, result: Result, *, by_place: bool = False) -> None:
+        self.predictor, self.clusters, self.by_place = Predictor(result), np.asarray(result.clusters), by_place
+        self.labels = result.stored("labels")
         self.radii = None if result.graph.distances is None else result.stored("graph/distances")
         self.typical = _median_radius(result)
 
-    def tally(self, rows: FloatArray, labels: IntArray, n_clusters: int) -> tuple[Any, ...]:
+    def tally(self, rows: FloatArray, first_row: int, labels: IntArray, n_clusters: int) -> tuple[Any, ...]:
         """Counts for some rows (m, d) whose clusters (0, 1, ...) in the new fit are known: the fields of a `Tally`."""
         opened = self.predictor.opened
         found, (distances, indices) = opened.clustering_with_neighbors(rows, 0)
-        old: IntArray = np.searchsorted(self.clusters, np.asarray(found.labels))
+        before = np.array(found.labels)
+        placed = np.asarray(self.labels[first_row : first_row + len(rows)]) if self.by_place else before[:0]
+        before[: len(placed)] = placed
+        old: IntArray = np.searchsorted(self.clusters, before)
         is_new, is_outside = distances[:, 0] > 0, distances[:, 0] > self._reach(indices[:, 0], opened)
         near, outside = np.zeros((2, len(self.clusters), n_clusters), np.int64)
-        for counts, rows_there in ((near, ~is_outside), (outside, is_outside)):
+        apart = is_outside & (np.arange(len(rows)) >= len(placed))
+        for counts, rows_there in ((near, ~apart), (outside, apart)):
             np.add.at(counts, (old[rows_there], labels[rows_there]), 1)
-        return near, outside, int(is_new.sum()), float(found.confidence[is_new].sum())
+        return near, outside, int(is_new.sum()), int(is_outside.sum()), float(found.confidence[is_new].sum())
 
     def _reach(self, nearest: IntArray, opened: Any) -> FloatArray:
         """How far a row may be from its nearest old row without being outside."""
@@ -73,9 +86,26 @@ def _median_radius(result: Result) -> float:
     return float(np.ravel(da.percentile(radii, 50, internal_method="dask").compute())[0])
 
 
-def tally_block(comparison: Comparison, rows: FloatArray, P: FloatArray) -> tuple[Any, ...]:
+def tally_block(comparison: Comparison, rows: FloatArray, first_row: int, P: FloatArray) -> tuple[Any, ...]:
     """Counts for one chunk of rows, from their columns in the new fit."""
-    return comparison.tally(rows, clustering_block(P).labels, P.shape[1])
+    return comparison.tally(rows, first_row, clustering_block(P).labels, P.shape[1])
+
+
+def unmoved_block(predictor: Predictor, rows: FloatArray, first_row: int) -> int:
+    """How many of some rows are those that had the same numbers in an earlier fit."""
+    opened = predictor.opened
+    old = np.asarray(opened.points[first_row : first_row + len(rows)])
+    new = transform_rows(rows[: len(old)], opened.transform, first_row)
+    return int((new == old).all(axis=1).sum())
+
+
+def are_at_their_places(earlier: Result, X: da.Array) -> bool:
+    """Whether most rows of X (n, d) are those that had the same numbers in an earlier fit, of all its rows."""
+    starts = np.cumsum([0, *X.chunks[0]])
+    which = np.unique(np.linspace(0, len(starts) - 2, LOOKED_AT, dtype=int)).tolist()
+    predictor, blocks = Predictor(earlier), X.to_delayed().ravel()
+    tasks = [dask.delayed(unmoved_block)(predictor, blocks[at], int(starts[at])) for at in which]
+    return bool(sum(run(tasks, stage="match")) > MOST * sum(X.chunks[0][at] for at in which))
 
 
 def added(tallies: Sequence[tuple[Any, ...]]) -> Tally:
@@ -90,7 +120,7 @@ def drift_of(tally: Tally, result: Result) -> Drift:
     share = 1 / max(1, tally.n_new)
     n_rows = int(tally.near.sum() + tally.outside.sum())
     mean = tally.confidence * share if tally.n_new else before
-    return Drift(n_rows, tally.n_new, int(tally.outside.sum()) * share, mean, before)
+    return Drift(n_rows, tally.n_new, tally.n_outside * share, mean, before)
 
 
 def drift(model: Any, new: Any, *, progress: Progress | None = None, **reading: Any) -> Drift:
@@ -125,7 +155,7 @@ def drift(model: Any, new: Any, *, progress: Progress | None = None, **reading: 
 
 
 def _tally_of_one(comparison: Comparison, rows: FloatArray) -> tuple[Any, ...]:
-    return comparison.tally(rows, np.zeros(len(rows), np.int64), 1)
+    return comparison.tally(rows, 0, np.zeros(len(rows), np.int64), 1)
 
 
 def shared_rows(tally: Tally, old_sizes: IntArray) -> IntArray:
@@ -136,7 +166,7 @@ def shared_rows(tally: Tally, old_sizes: IntArray) -> IntArray:
 
     Examples
     --------
-    >>> tally = Tally(np.array([[50, 0], [100, 0]]), np.array([[0, 50], [0, 90]]), 140, 0.0)
+    >>> tally = Tally(np.array([[50, 0], [100, 0]]), np.array([[0, 50], [0, 90]]), 140, 140, 0.0)
     >>> shared_rows(tally, np.array([100, 100]))  # the first was cut in two
     array([[ 50,  50],
            [100,   0]])
@@ -199,9 +229,12 @@ def _where(marks: Any) -> list[int]:
     return [int(position) for position in np.flatnonzero(marks)]
 
 
-def in_words(changes: Changes) -> list[str]:
-    """One line for each thing that has changed."""
-    lines = [f"{changes.kept:.1%} of the rows near old ones keep the number that the old model gives them"]
+def in_words(result: Result) -> list[str]:
+    """One line for each thing that has changed since the earlier fit; none if there was none."""
+    changes = result.changes
+    if changes is None:
+        return []
+    lines = [f"{changes.kept:.1%} of the rows that can be compared keep their number"]
     lines += [f"cluster {number} is new" for number in changes.births]
     lines += [f"cluster {number} is gone" for number in changes.deaths]
     lines += [f"cluster {old} was split into {_listed(news)}" for old, news in changes.splits]

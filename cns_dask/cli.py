@@ -429,8 +429,8 @@ def _echo_changes(result: Any) -> None:
     """Print what has changed since the earlier fit, if there was one."""
     from cns_dask.changes import in_words
 
-    if result.changes is not None:
-        typer.echo("\n".join(["since the earlier fit:", *(f"  {line}" for line in in_words(result.changes))]))
+    if lines := in_words(result):
+        typer.echo("\n".join(["since the earlier fit:", *(f"  {line}" for line in lines)]))
 
 
 def _show(result: Any) -> None:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
 from cns_dask.data import Arrays, open_data
-from cns_dask.predict import open_new, predict
+from cns_dask.predict import open_new, predict_like
 from cns_dask.runtime import Progress, visible_progress
 from cns_dask.settings import Settings
 from cns_dask.tables import CLUSTER, CONFIDENCE, empty_frame
@@ -180,8 +180,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         check_is_fitted(self)
         data = open_new(self.result_, X)
         self._check_features(data, reset=False)
-        clusters = self.result_.clusters if field == "memberships" else None
-        return data.give(getattr(predict(self.result_, data), field), name, clusters)
+        return predict_like(self.result_, data, field, name)
 
     def _check_features(self, data: Data, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""

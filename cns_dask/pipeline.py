@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask import criterion
-from cns_dask.changes import Comparison, added, follow, tally_block
+from cns_dask.changes import Comparison, added, are_at_their_places, follow, tally_block
 from cns_dask.data import Arrays, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.fingerprint import Look, content_of, digest, look, way_of
@@ -332,9 +332,11 @@ class _Stages:
         X = self.work.sent(task.data.X) if task.data.in_memory else task.data.X
         X = (kept_rows(X, task.look.counts) if task.skips else X).rechunk({0: self._plan.rows_per_chunk})
         P = self.work.store.open("columns")[:, :n_clusters].rechunk({1: -1})
-        pairs = zip(X.to_delayed().ravel(), P.to_delayed().ravel(), strict=True)
-        comparison = Comparison(task.like)
-        tally = added(self.work.run("match", [Piece(tally_block, (comparison, *pair)) for pair in pairs]))
+        gaps = task.skips or task.like.n_skipped > 0
+        comparison = Comparison(task.like, by_place=not gaps and are_at_their_places(task.like, X))
+        starts = range(0, X.shape[0], self._plan.rows_per_chunk)
+        parts = zip(X.to_delayed().ravel(), starts, P.to_delayed().ravel(), strict=True)
+        tally = added(self.work.run("match", [Piece(tally_block, (comparison, *part)) for part in parts]))
         numbers, changes = follow(tally, task.like)
         next_number = max(task.like.next_number, max(numbers) + 1)
         self.work.store.describe(numbers=numbers, next_number=next_number, changes=asdict(changes))

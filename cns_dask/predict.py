@@ -30,7 +30,7 @@ from cns_dask.preprocess import transform_rows
 from cns_dask.result import Result, open_result
 from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory
 from cns_dask.store import PREDICTION, ResultStore
-from cns_dask.tables import CLUSTER, beside, block_of, frame_of, is_table, numeric_columns
+from cns_dask.tables import CLUSTER, LazyTable, beside, block_of, frame_of, is_table, numeric_columns
 from cns_dask.types import ArrayLike, Clustering, Data, FloatArray, IntArray, Transform
 from cns_dask.work import Work
 
@@ -175,6 +175,28 @@ def predict_table(result: Result, new: Any, **reading: Any) -> Any:
     data = open_new(result, new, **reading)
     found = predict(result, data)
     return frame_of(found, result.clusters, replace(data, sizes=None))
+
+
+def predict_like(result: Result, data: Data, field: str, name: str) -> Any:
+    """Labels, memberships or confidence (`field`) of new rows, in their form."""
+    clusters = result.clusters if field == "memberships" else None
+    if isinstance(data.form, LazyTable):
+        return data.form.mapped(Field(Predictor(result), field), name, clusters)
+    return data.give(getattr(predict(result, data), field), name, clusters)
+
+
+class Field:
+    """One of the answers of a predictor."""
+
+    def __init__(self, predictor: Predictor, name: str) -> None:
+        self._predictor, self._name = predictor, name
+
+    def __call__(self, rows: FloatArray) -> Any:
+        """Its values for some rows."""
+        return getattr(self._predictor.clustering(rows), self._name)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self._predictor.__dask_tokenize__(), self._name
 
 
 def open_new(result: Result, new: Any, **reading: Any) -> Data:

@@ -16,6 +16,7 @@ from typing import Any
 import dask
 import numpy as np
 
+from cns_dask.changes import in_words
 from cns_dask.errors import CNSError, OutputError
 from cns_dask.neighbors import describe_quality
 from cns_dask.result import Result
@@ -33,7 +34,7 @@ td, th {{ padding: .2rem .9rem; text-align: right; border-bottom: 1px solid #ddd
 svg {{ max-width: 100%; height: auto; }} .small {{ color: #666; font-size: .9rem; }}
 </style></head><body>
 <h1>{title}</h1>
-<p>{summary}</p>
+<p>{summary}</p>{changes}
 <h2>The clusters</h2>{scatter}
 <p class="small">{scatter_note}</p>{clusters}
 <h2>How clear the choice is</h2>{criterion}
@@ -96,6 +97,7 @@ def _parts(result: Result) -> dict[str, str]:
             f"Chosen: K = {choice.n_clusters} clusters, k = {choice.n_neighbors} neighbours, lam = {choice.lam:.4g}. "
             f"Criterion {choice.value:.4f}{margin}. Metric: {result.settings.metric}. {describe_quality(result.graph)}"
         ),
+        "changes": _list("Since the earlier fit", in_words(result)),
         "scatter": ""
         if points is None
         else _figure(lambda axes: _draw_scatter(axes, points, labels, confidence), (7, 5)),
@@ -160,6 +162,11 @@ def _figure(draw: Callable[[Any], None], size: tuple[float, float]) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue().split("?>", 1)[1].split(">", 1)[1]  # without the XML declaration and document type
+
+
+def _list(title: str, lines: list[str]) -> str:
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return f"<h2>{title}</h2><ul>{items}</ul>" if lines else ""
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

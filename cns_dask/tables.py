@@ -6,7 +6,7 @@ nothing moves between partitions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ def open_table(table: Any, columns: Sequence[Any] | None = None) -> Data:
         return Data(X, Table(table.index), in_memory=True, names=tuple(names))
     shape = (np.nan, len(names))
     blocks = [da.from_delayed(dask.delayed(block_of)(part), shape, np.float64) for part in partitions(table)]
-    return Data(da.concatenate(blocks), LazyTable(table.index), names=tuple(names))
+    return Data(da.concatenate(blocks), LazyTable(table), names=tuple(names))
 
 
 def partitions(table: Any) -> list[Any]:
@@ -154,7 +154,12 @@ class Table:
 class LazyTable:
     """The form of a Dask DataFrame: lazy Series and DataFrames with its index, partition by partition."""
 
-    index: Any
+    table: Any
+
+    def mapped(self, function: Callable[[FloatArray], Any], name: str, clusters: Sequence[int] | None) -> Any:
+        """The values of `function` of the rows of each partition, which Dask knows to come from the same partitions."""
+        none = beside(self.table._meta.index, function(np.empty((0, len(self.table.columns)))), name, clusters)
+        return self.table.map_partitions(map_frame, function, name, clusters, meta=none)
 
     def give(self, values: Any, name: str, clusters: Sequence[int] | None, sizes: tuple[int, ...] | None) -> Any:
         """Values of all rows, lazily."""
@@ -167,11 +172,11 @@ class LazyTable:
         parts = [in_parts(values, sizes) for values in arrays]
         frames = [
             dask.delayed(side_by_side)(index, list(blocks), names)
-            for index, *blocks in zip(partitions(self.index), *parts, strict=True)
+            for index, *blocks in zip(partitions(self.table.index), *parts, strict=True)
         ]
         none = [np.empty((0, *values.shape[1:]), values.dtype) for values in arrays]
-        meta = side_by_side(self.index._meta, none, names)
-        return from_parts(frames, meta, self.index.divisions)
+        meta = side_by_side(self.table._meta.index, none, names)
+        return from_parts(frames, meta, self.table.divisions)
 
 
 def from_parts(parts: list[Any], meta: Any, divisions: tuple[Any, ...]) -> Any:
@@ -187,6 +192,11 @@ def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: An
     if there:
         raise InvalidSettingError(f"The new columns must not be in the table. Got {_some(there)}. Give other names.")
     return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
+
+
+def map_frame(frame: Any, function: Callable[[FloatArray], Any], name: str, clusters: Sequence[int] | None) -> Any:
+    """Values of a function of the rows of a pandas DataFrame, with its index."""
+    return beside(frame.index, function(block_of(frame)), name, clusters)
 
 
 def in_parts(values: da.Array, sizes: tuple[int, ...] | None) -> list[Any]:
@@ -232,7 +242,7 @@ def frame_of(found: Clustering, clusters: Sequence[int], data: Data | None, *, m
 
 
 def _row_numbers(sizes: tuple[int, ...]) -> Any:
-    """A lazy index of row numbers, in partitions of these sizes."""
+    """A lazy table of row numbers, in partitions of these sizes."""
     import dask.dataframe as dd
     import pandas as pd
 
@@ -240,7 +250,7 @@ def _row_numbers(sizes: tuple[int, ...]) -> Any:
     return dd.from_map(
         numbered, starts, sizes, meta=pd.DataFrame(index=pd.RangeIndex(0, name="row")),
         divisions=(*starts, int(sum(sizes)) - 1),
-    ).index  # fmt: skip
+    )  # fmt: skip
 
 
 def numbered(start: int, size: int) -> Any:
@@ -251,7 +261,7 @@ def numbered(start: int, size: int) -> Any:
 
 
 def _unknown_index(values: da.Array) -> Any:
-    """An index that counts from 0 in every chunk, of which nobody knows the sizes."""
+    """A table that counts from 0 in every chunk, of which nobody knows the sizes."""
     import dask.dataframe as dd
 
-    return dd.from_dask_array(values).index
+    return dd.from_dask_array(values).to_frame()

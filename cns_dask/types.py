@@ -322,7 +322,7 @@ class Changes:
     merges
         Clusters that hold most rows of several old ones, with these.
     kept
-        Share of rows, among those near old rows, whose number is the one that the old model gives them.
+        Share of the rows that can be compared (at their old places, or near old rows) that keep their number.
     drift
         The rows against those of the earlier fit.
     """

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import xarray as xr
+
+from cns_dask import CNS, open_data
+from cns_dask.errors import InvalidDataError, InvalidSettingError
+
+
+@pytest.fixture
+def cube(blobs):
+    values = blobs.reshape(20, 30, 5).transpose(2, 0, 1)
+    coords = {
+        "lat": np.linspace(-1, 1, 20),
+        "lon": np.arange(30),
+        "place": (("lat", "lon"), np.arange(600).reshape(20, 30)),
+    }
+    return xr.DataArray(values, dims=("time", "lat", "lon"), coords=coords, name="heat")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_answers_have_the_shape_and_coordinates_of_the_rows(cube, blobs, lazy):
+    labels = CNS().fit(blobs).labels_
+    cube = cube.chunk({"lat": 6, "lon": 11, "time": 2}) if lazy else cube
+    model = CNS().fit(cube, features="time")
+    assert model.labels_.dims == ("lat", "lon")
+    assert (model.labels_.chunks is not None) == lazy
+    xr.testing.assert_equal(model.labels_.coords["place"], cube.coords["place"])
+    np.testing.assert_array_equal(model.labels_, labels.reshape(20, 30))
+    assert model.memberships_.dims == ("lat", "lon", "cluster")
+    np.testing.assert_array_equal(model.predict(cube), labels.reshape(20, 30))
+    whole = model.result_.to_xarray(cube)
+    assert set(whole) == {"labels", "confidence", "memberships"}
+    np.testing.assert_array_equal(whole["labels"], labels.reshape(20, 30))
+    assert whole["cluster"].values.tolist() == model.result_.clusters
+    assert model.result_.to_xarray()["labels"].dims == ("row",)
+
+
+def test_masked_places_are_left_out_and_stay_where_they_are(cube):
+    sea = cube.isel(time=0) > 1.5
+    model = CNS(missing="skip").fit(cube.where(~sea), features="time")
+    np.testing.assert_array_equal(model.labels_ == -3, sea)
+    np.testing.assert_array_equal(np.isnan(model.memberships_).all("cluster"), sea)
+    assert (model.labels_.values[~sea.values] >= 0).all()
+
+
+def test_variables_are_features(cube, blobs):
+    data = xr.Dataset({f"v{at}": cube.isel(time=at) for at in range(5)}).assign(area=("lat", np.arange(20.0)))
+    with pytest.raises(InvalidDataError, match="same dimensions. Got .*area"):
+        open_data(data)
+    names = [f"v{at}" for at in range(5)]
+    np.testing.assert_array_equal(open_data(data, columns=names).X.compute(), blobs)
+    with pytest.raises(InvalidSettingError, match="must be variables of the data set. Got \\['w'\\]"):
+        open_data(data, columns=["v1", "w"])
+    with pytest.raises(InvalidSettingError, match="needs one variable"):
+        open_data(data, columns=names, features="lat")
+    words = data.assign(v1=(("lat", "lon"), np.full((20, 30), "x")))
+    with pytest.raises(InvalidDataError, match="Every variable must hold numbers. Got v1"):
+        open_data(words, columns=names)
+
+
+def test_dimensions_and_labels(cube, blobs):
+    with pytest.raises(InvalidSettingError, match="features must be the dimension.*Got None.*time.*lat.*lon"):
+        open_data(cube)
+    with pytest.raises(InvalidSettingError, match="Got 'depth'"):
+        open_data(cube, features="depth")
+    flat = xr.DataArray(blobs, dims=("row", "gene"), coords={"gene": list("abcde")})
+    np.testing.assert_array_equal(open_data(flat, columns=["c", "a"]).X.compute(), blobs[:, [2, 0]])
+    with pytest.raises(InvalidSettingError, match="labels of gene"):
+        open_data(flat, columns=["z"])
+    with pytest.raises(InvalidDataError, match="at least 2 row"):
+        open_data(flat[:0])
