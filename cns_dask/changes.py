@@ -22,8 +22,9 @@ import numpy as np
 from cns_dask.memberships import clustering_block
 from cns_dask.predict import Predictor, open_new
 from cns_dask.preprocess import transform_rows
+from cns_dask.progress import Progress
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, run
+from cns_dask.runtime import run
 from cns_dask.types import Changes, Drift, FloatArray, IntArray
 
 MOST = 0.5  # of the rows of a cluster

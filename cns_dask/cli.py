@@ -1,4 +1,4 @@
-"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report` and `demo`.
+"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report`, `warmup` and `demo`.
 
 Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number if stopped. Anywhere on the line,
 --debug shows where an error comes from.
@@ -72,6 +72,7 @@ Overwrite = Annotated[
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.")]
 SchedulerFile = Annotated[str | None, typer.Option(help="File that a running Dask scheduler wrote.")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate values; beside OUT if not given.")]
+WaitWorkers = Annotated[int, typer.Option(min=0, help="Wait for the scheduler, and until so many workers have joined.")]
 TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority, for a cluster with TLS (PEM file).")]
 TlsCert = Annotated[str | None, typer.Option(help="Our certificate for it (PEM file).")]
 TlsKey = Annotated[str | None, typer.Option(help="The key of our certificate (PEM file).")]
@@ -129,6 +130,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     scratch: Scratch = None,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
+    wait_workers: WaitWorkers = 0,
     workers: Workers = 0,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -157,7 +159,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
     from cns_dask import pipeline
     from cns_dask.data import open_data
     from cns_dask.exports import check_parquet, is_parquet, write_parquet
-    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.progress import visible_progress
+    from cns_dask.runtime import connection
 
     _log_to(log)
     table = out if is_parquet(out) else None
@@ -165,7 +168,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one option per setting
         check_parquet(table, overwrite=overwrite)
         out = f"{os.path.splitext(out)[0]}.zarr"  # noqa: PTH122 - it may be a URL
     progress = visible_progress()
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
+    tls = tls_ca, tls_cert, tls_key
+    with connection(scheduler, scheduler_file, workers, tls, wait_for=wait_workers, quiet=not _debug):
         rows = None if data is None else open_data(data, columns=columns, component=component, features=features)
         result = pipeline.fit(
             rows,
@@ -281,6 +285,7 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     scratch: Scratch = None,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
+    wait_workers: WaitWorkers = 0,
     workers: Workers = 0,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -289,9 +294,11 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
     from cns_dask.data import open_data
     from cns_dask.graphs import neighbor_graph
-    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.progress import visible_progress
+    from cns_dask.runtime import connection
 
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
+    tls = tls_ca, tls_cert, tls_key
+    with connection(scheduler, scheduler_file, workers, tls, wait_for=wait_workers, quiet=not _debug):
         graph = neighbor_graph(
             open_data(data, columns=columns, component=component, features=features),
             n_neighbors,
@@ -319,6 +326,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one option per choice
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
     scheduler_file: SchedulerFile = None,
+    wait_workers: WaitWorkers = 0,
     workers: Workers = 0,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -327,11 +335,13 @@ def predict(  # noqa: PLR0913, PLR0917 - one option per choice
     """Cluster NEW rows with the MODEL of an earlier fit. Columns are those of the fit, unless others are given."""
     from cns_dask.exports import check_parquet, is_parquet, write_parquet
     from cns_dask.predict import open_new, predict_table, predict_to
+    from cns_dask.progress import visible_progress
     from cns_dask.result import open_result
-    from cns_dask.runtime import connection, visible_progress
+    from cns_dask.runtime import connection
 
     result, progress = open_result(model), visible_progress()
-    with connection(scheduler, scheduler_file, workers, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
+    tls = tls_ca, tls_cert, tls_key
+    with connection(scheduler, scheduler_file, workers, tls, wait_for=wait_workers, quiet=not _debug):
         if is_parquet(out):
             check_parquet(out, overwrite=overwrite)
         rows = open_new(result, new, columns=columns, component=component, features=features)
@@ -365,6 +375,26 @@ def report(
 
 
 @app.command()
+def warmup(
+    scheduler: Scheduler = None,
+    scheduler_file: SchedulerFile = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+) -> None:
+    """Compile what a first fit would wait for: here (once for an installation), or on all workers of a cluster.
+
+    Workers that are started with `dask worker --preload cns_dask.warmup` do it themselves before they join.
+    """
+    from cns_dask import warmup as warm
+    from cns_dask.runtime import connection, on_every_worker
+
+    with connection(scheduler, scheduler_file, tls=(tls_ca, tls_cert, tls_key), quiet=not _debug):
+        for name, seconds in on_every_worker(warm.warm_up).items():
+            typer.echo(f"{name}: {warm.in_words(seconds)}")
+
+
+@app.command()
 def demo(
     folder: Annotated[
         Path | None, typer.Argument(help="Where the demo writes; a new folder if not given.", show_default=False)
@@ -374,8 +404,8 @@ def demo(
     """Cluster a small data set from start to end, in this process, in seconds."""
     from cns_dask import pipeline
     from cns_dask.demo import demo_points
+    from cns_dask.progress import visible_progress
     from cns_dask.report import write_report
-    from cns_dask.runtime import visible_progress
 
     folder = folder or _new_folder("cns-dask-demo")
     folder.mkdir(parents=True, exist_ok=True)

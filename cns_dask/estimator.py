@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cns_dask import pipeline
 from cns_dask.data import Arrays, open_data
 from cns_dask.predict import open_new, predict_like
-from cns_dask.runtime import Progress, visible_progress
+from cns_dask.progress import Progress, visible_progress
 from cns_dask.settings import Settings
 from cns_dask.tables import CLUSTER, CONFIDENCE, empty_frame
 from cns_dask.types import Data

@@ -11,7 +11,8 @@ import dask
 from cns_dask.errors import OutputError
 from cns_dask.outputs import writable_place
 from cns_dask.places import Place
-from cns_dask.runtime import Progress, check_path_is_shared, run
+from cns_dask.progress import Progress
+from cns_dask.runtime import check_path_is_shared, run
 from cns_dask.tables import PARQUET, is_lazy_table, partitions
 
 FIRST = "part.0.parquet"

@@ -13,7 +13,8 @@ import numpy as np
 
 from cns_dask.missing import KEPT, row_codes
 from cns_dask.places import Place
-from cns_dask.runtime import Progress, run
+from cns_dask.progress import Progress
+from cns_dask.runtime import run
 from cns_dask.types import Data
 
 

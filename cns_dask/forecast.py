@@ -29,17 +29,18 @@ from cns_dask.neighbors import choose_method
 from cns_dask.passes import aligned_zeros, smooth_tiles
 from cns_dask.pipeline import fit
 from cns_dask.plan import LANES, TILE_ROWS, column_type, make_plan, plan_graph
-from cns_dask.runtime import Progress
+from cns_dask.progress import Progress
 from cns_dask.settings import Settings, check_integer
 from cns_dask.transition import walk_on
 
-SAMPLE_ROWS = 20_000
+SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 256 * 2**20
 SCHEDULER_SECONDS = 1e-3  # of Dask's scheduler for one task
 SEARCH_GROWTH = 0.4  # the time of a query grows as n^0.4: measured on a mixture from 40 000 to 10^6 rows
 ASSIGN_CELLS = 150  # what else is done for a row in the partitions, in comparisons with a centre (measured)
 CACHED_ROWS, MEMORY_ROWS = 2**16, 2**20  # blocks of so many rows are in the cache, and are not
 CURVE = (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1000)
-FLAT = 0.5  # more workers do not pay where fewer than this share of them works
+FLAT = 0.5  # more workers do not pay where fewer than this share of them works,
+WORTH = 0.75  # and so many are recommended that this share does
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,14 @@ class Forecast:
         Expected seconds for other numbers of workers with as many threads.
     flattens_at
         The largest of these numbers with at least half the workers at work on average.
+
+    Examples
+    --------
+    >>> forecast = plan(n_rows=2000, n_features=4, threads=2)
+    >>> forecast.limit_bytes == 2**30  # what to give to each worker
+    True
+    >>> [stage.stage for stage in forecast.stages]
+    ['points', 'neighbors', 'candidates', 'cells', 'columns', 'memberships']
     """
 
     n_rows: int
@@ -110,6 +119,16 @@ class Forecast:
     disk_bytes: int
     curve: dict[int, float]
     flattens_at: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory limit to start each worker with: what it needs, in whole GiB."""
+        return math.ceil(self.worker_bytes / 2**30) * 2**30
+
+    @property
+    def recommended_workers(self) -> int:
+        """As many workers as keep three quarters of them at work."""
+        return max(count for count in self.curve if self.curve[1] / self.curve[count] >= WORTH * count)
 
     def __str__(self) -> str:
         """Return tables in Markdown."""
@@ -131,7 +150,13 @@ class Forecast:
             speedup = self.curve[1] / seconds
             share = speedup / count
             lines.append(f"| {count} | {_duration(seconds)} | {speedup:.1f} | {'#' * round(20 * share)} {share:.0%} |")
-        lines += ["", f"It flattens at about {self.flattens_at} worker(s): beyond, fewer than half of them work."]
+        lines += [
+            "",
+            f"It flattens at about {self.flattens_at} worker(s): beyond, fewer than half of them work.",
+            f"Recommended: {self.recommended_workers} worker(s), each started with",
+            f"    dask worker SCHEDULER --nworkers 1 --nthreads {self.threads} --memory-limit "
+            f"{self.limit_bytes // 2**30}GiB --preload cns_dask.warmup",
+        ]
         return "\n".join(lines)
 
     def _verdict(self) -> str:
@@ -168,7 +193,9 @@ def plan(
 
     Examples
     --------
-    >>> print(plan(n_rows=1_000_000, n_features=16, workers=2))  # doctest: +SKIP
+    >>> forecast = plan(n_rows=1_000_000, n_features=16, workers=2, threads=2)
+    >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
+    7
     """
     settings = settings or Settings()
     data = None if X is None else open_data(X)
@@ -178,7 +205,8 @@ def plan(
         raise InvalidSettingError("Data, or n_rows and n_features, must be given. Got neither.")
     for name, value in {"n_rows": rows, "n_features": features, "workers": workers, "threads": threads}.items():
         check_integer(name, value, 2 if name == "n_rows" else 1, 10**12)
-    sample = _mixture(min(rows, SAMPLE_ROWS), features) if data is None else np.asarray(data.X[:SAMPLE_ROWS])
+    n_sampled = min(SAMPLE_ROWS, max(1000, SAMPLE_BYTES // (8 * features)))
+    sample = _mixture(min(rows, n_sampled), features) if data is None else np.asarray(data.X[:n_sampled])
     method = "cells" if choose_method(rows, settings.method) != "exact" else "exact"
     tried = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
     seconds, candidates = _measure(sample, tried)
@@ -302,7 +330,7 @@ class _Sizes:
         self.n_rows, self.n_features, self.grid = n_rows, n_features, settings.grid(n_rows)
         self.exact = settings.method == "exact"
         k_max, tol = self.grid.ks[-1], settings.tol_of_grid(n_rows)
-        self.graph = plan_graph(n_rows, n_features, k_max, exact=self.exact)
+        self.graph = plan_graph(n_rows, n_features, k_max, settings.max_components, exact=self.exact)
         self.plan = make_plan(n_rows, self.graph, self.grid, settings.max_candidates, tol)
         self.candidates = [min(settings.max_candidates, count) for count in candidates]
         self.number = np.dtype(column_type(tol)).itemsize

@@ -19,10 +19,11 @@ from cns_dask.fingerprint import content_of, way_of
 from cns_dask.neighbors import choose_method, exact_graph
 from cns_dask.outputs import check_space, make
 from cns_dask.plan import GraphPlan, plan_graph
-from cns_dask.preprocess import apply_transform
+from cns_dask.preprocess import apply_transform, with_components
+from cns_dask.progress import Progress
 from cns_dask.result import stored_graph
-from cns_dask.runtime import Progress, check_memory, check_path_is_shared
-from cns_dask.settings import check_integer, check_setting
+from cns_dask.runtime import check_memory, check_path_is_shared
+from cns_dask.settings import Settings, check_integer, check_setting
 from cns_dask.store import GRAPH, ResultStore, TemporaryStore
 from cns_dask.types import NeighborGraph, Transform
 from cns_dask.work import Work
@@ -47,7 +48,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     ----------
     X
         The data (n, d): anything that `open_data` takes, and what it returns. They are used as they are, without
-        centring or scaling.
+        centring or scaling; but sparse rows of more than 100 columns are projected on their first 100 singular vectors.
     n_neighbors
         Neighbours per row, the row itself included: at least 1, below n.
     metric
@@ -93,7 +94,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     data = open_data(X)
     n_rows, n_features = data.X.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
-    plan = plan_graph(n_rows, n_features, n_neighbors, exact=choose_method(n_rows, method) == "exact")
+    width = Settings().max_components if data.sparse else None
+    plan = plan_graph(n_rows, n_features, n_neighbors, width, exact=choose_method(n_rows, method) == "exact")
     as_is = Transform(
         n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
     )
@@ -103,8 +105,10 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     def fill(store: ResultStore) -> None:
         work = Work(store, progress)
         check_begin(work, plan.disk_bytes)
-        rows = work.sent(data.X) if data.in_memory else data.X
-        work.run("points", work.fill({"points": apply_transform(rows, as_is)}, plan.rows_per_chunk))
+        rows, transform = work.sent(data.X) if data.in_memory else data.X, as_is
+        if width is not None and n_features > width:
+            transform = work.once("preprocess", lambda: with_components(rows, as_is, width, sparse=True), drop=False)
+        work.run("points", work.fill({"points": apply_transform(rows, transform)}, plan.rows_per_chunk))
         known = find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
         store.describe_graph(**known)
         store.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)

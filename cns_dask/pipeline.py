@@ -33,8 +33,9 @@ from cns_dask.plan import GraphPlan, Plan, make_plan, plan_graph
 from cns_dask.plan import rows_per_chunk as rows_that_fit
 from cns_dask.predict import Predictor
 from cns_dask.preprocess import apply_transform, learn_transform
+from cns_dask.progress import Progress
 from cns_dask.result import Result
-from cns_dask.runtime import Progress, check_memory
+from cns_dask.runtime import check_memory
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT, ResultStore, TemporaryStore
 from cns_dask.types import Candidates, Data, Grid, NeighborGraph, Transform
@@ -142,7 +143,7 @@ def _task(source: Any, graph: Any, settings: Settings, kept: bool, progress: Pro
             f"Got {given.indices.shape[1]} at most. Use a larger graph, or smaller n_neighbors or k_multipliers."
         )
     exact = given is not None or choose_method(n_rows, settings.method) == "exact"
-    graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], exact=exact)
+    graph_plan = plan_graph(n_rows, n_features, grid.ks[-1], settings.max_components, exact=exact)
     plan = make_plan(n_rows, graph_plan, grid, settings.max_candidates, settings.tol_of_grid(n_rows))
     check_memory(plan.worker_bytes)
     return _Task(data, given, seen, grid, graph_plan, plan)

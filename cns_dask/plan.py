@@ -76,8 +76,10 @@ class GraphPlan:
         return _limit(PROCESS_BYTES + n_threads * max(self.bytes_per_task.values()))
 
 
-def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -> GraphPlan:
-    """Size the search for neighbours.
+def plan_graph(
+    n_rows: int, n_features: int, n_neighbors: int, n_components: int | None = None, *, exact: bool
+) -> GraphPlan:
+    """Size the search for neighbours among rows of `n_features` columns, which are projected on `n_components` if more.
 
     Examples
     --------
@@ -87,12 +89,13 @@ def plan_graph(n_rows: int, n_features: int, n_neighbors: int, *, exact: bool) -
     rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
     chunks = math.ceil(n_rows / rows)
     points = {"points": 3 * FLOAT * rows * n_features}
+    n_raw, n_features = n_features, min(n_features, n_components or n_features)
     entry = FLOAT * n_neighbors  # of one row's list: indices, or distances
     if exact:
         held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + PAIRS_BYTES}
         disk = n_rows * (FLOAT * n_features + 2 * entry)
         return GraphPlan(rows, 0, 0, rows, rows, points | held, disk, chunks * (chunks + 3))
-    few = min(n_rows, 16 * CELL_ROWS, CHUNK_BYTES // (FLOAT * max(n_features, n_neighbors)))
+    few = min(n_rows, 16 * CELL_ROWS, CHUNK_BYTES // (FLOAT * max(n_raw, n_neighbors)))
     rows = max(rows, few)  # a smaller task would wait longer for its turn than it works
     chunks = math.ceil(n_rows / rows)
     n_cells = min(MAX_CELLS, math.ceil(n_rows / CELL_ROWS))

@@ -27,8 +27,9 @@ from cns_dask.neighbors import search_everywhere
 from cns_dask.outputs import make
 from cns_dask.plan import rows_per_chunk
 from cns_dask.preprocess import transform_rows
+from cns_dask.progress import Progress
 from cns_dask.result import Result, open_result
-from cns_dask.runtime import Progress, check_path_is_shared, in_worker_memory
+from cns_dask.runtime import check_path_is_shared, in_worker_memory
 from cns_dask.store import PREDICTION, ResultStore
 from cns_dask.tables import CLUSTER, LazyTable, beside, block_of, frame_of, is_table, numeric_columns
 from cns_dask.types import ArrayLike, Clustering, Data, FloatArray, IntArray, Transform

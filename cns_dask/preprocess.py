@@ -17,7 +17,10 @@ from cns_dask.kernels import project_block
 from cns_dask.types import FloatArray, Transform
 
 SMALL = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
-POWER_STEPS = 4  # of the randomized singular vectors
+FLOAT = 8  # bytes of a float64
+FACTOR_BYTES = 256 * 2**20  # of all factors of an exact PCA, which are in memory together
+POWER_STEPS = 4  # of the subspace iteration,
+SPARE_VECTORS = 10  # with so many vectors more than wanted
 SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -58,7 +61,7 @@ def learn_transform(
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
     if max_components is None or kept.size <= max_components:
         return transform
-    return _with_components(X, transform, max_components, sparse)
+    return with_components(X, transform, max_components, sparse)
 
 
 def _unit(largest: FloatArray, scale: bool) -> FloatArray:
@@ -116,22 +119,60 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
     return np.asarray(rows / norms)
 
 
-def _with_components(X: da.Array, transform: Transform, n_components: int, sparse: bool) -> Transform:
+def with_components(X: da.Array, transform: Transform, n_components: int, sparse: bool) -> Transform:
     """Add the first principal axes of the scaled rows.
 
-    The rows are centred, so these are their first singular vectors: exact ones by PCA, whose factor has an entry for
-    every pair of columns; those of `sparse` rows by products with a few random vectors, chunk by chunk.
+    The rows are centred, so these are their first singular vectors: exact ones by PCA, which holds a square
+    factor as wide as the rows for every chunk; where these are too many, and of `sparse` rows, those in a subspace.
     """
-    from dask_ml.decomposition import PCA, TruncatedSVD
+    from dask_ml.decomposition import PCA
 
     scaled = apply_transform(X, replace(transform, normalize=False))
     n_components = min(n_components, X.shape[0])
-    if sparse:
-        found = TruncatedSVD(n_components=n_components, algorithm="randomized", n_iter=POWER_STEPS, random_state=0)
+    if sparse or FLOAT * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
+        components = _axes_in_subspace(scaled, n_components)
     else:
-        found = PCA(n_components=n_components, svd_solver="full")
-    components = np.asarray(found.fit(scaled).components_)
+        components = np.asarray(PCA(n_components=n_components, svd_solver="full").fit(scaled).components_)
     return replace(transform, components=np.ascontiguousarray(components.T))
+
+
+def _axes_in_subspace(rows: da.Array, n_components: int) -> FloatArray:
+    """The first singular vectors (n_components, d) of the rows (n, d), by subspace iteration.
+
+    A few more random vectors than wanted are multiplied with the rows' covariance POWER_STEPS times; the rows' singular
+    vectors within the subspace that they span then are dask-ml's TruncatedSVD of the rows' coordinates there. Every
+    step reads all rows, chunk by chunk, and ends before the next begins: in one graph, as that of `svd_compressed`, the
+    chunks would stay in memory from one step to the next.
+    """
+    from dask_ml.decomposition import TruncatedSVD
+
+    width = min(n_components + SPARE_VECTORS, rows.shape[1])
+    basis = dask.delayed(random_basis)(rows.shape[1], width).persist()
+    for _ in range(POWER_STEPS):
+        parts = [dask.delayed(spread_block)(block, basis) for block in rows.to_delayed().ravel()]
+        while len(parts) > 1:  # few at once: each is as large as the basis
+            parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
+        basis = dask.delayed(orthonormal)(parts[0]).persist()
+    shape = (rows.chunks[0], (width,))
+    coordinates = rows.map_blocks(np.matmul, basis, chunks=shape, dtype=np.float64, token="coordinates")
+    found = TruncatedSVD(n_components=n_components, algorithm="tsqr", compute=False).fit(coordinates)
+    basis, axes = dask.compute(basis, found.components_)
+    return np.asarray(axes @ basis.T)
+
+
+def random_basis(n_features: int, width: int) -> FloatArray:
+    """Orthonormal columns (n_features, width), the same everywhere."""
+    return orthonormal(np.random.default_rng(0).standard_normal((n_features, width)))
+
+
+def orthonormal(vectors: FloatArray) -> FloatArray:
+    """An orthonormal basis of what some columns span."""
+    return np.asarray(np.linalg.qr(vectors)[0])
+
+
+def spread_block(rows: FloatArray, basis: FloatArray) -> FloatArray:
+    """A chunk's part of the product of the covariance with the basis (d, width)."""
+    return np.asarray(rows.T @ (rows @ basis))
 
 
 def _refuse_not_finite(X: da.Array) -> None:

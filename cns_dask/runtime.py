@@ -1,10 +1,10 @@
-"""Where the work runs: schedulers, their memory, and progress. The only door to distributed."""
+"""Where the work runs: schedulers, workers and their memory. The only door to distributed."""
 
 from __future__ import annotations
 
 import logging
+import math
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import dask.array as da
@@ -28,106 +28,11 @@ from cns_dask.errors import (
     WorkersLostError,
 )
 from cns_dask.places import Place
+from cns_dask.progress import LINE_SECONDS, visible_progress
 
-LOG = logging.getLogger("cns_dask")
 CONNECT_SECONDS = 10
-LINE_SECONDS = 30  # between lines about a long stage
 
-
-class Progress:
-    """Stages of a run with their counts and times; this one is silent, its children show them."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Callable[[], None]]:
-        """Run a stage of `total` pieces; call what is yielded after each of them."""
-        started = time.perf_counter()
-        self._begin(name, total)
-        try:
-            yield self._advance
-        finally:
-            self.seconds[name] = time.perf_counter() - started
-            self._end(self.seconds[name])
-
-    def found(self, name: str, count: int | None = None, total: int | None = None) -> None:
-        """Tell that pieces of a stage (or all of it) were there from an earlier run."""
-        what = "all of it was" if count is None else f"{count} of {total} piece{'s were' if total != 1 else ' was'}"
-        LOG.info("%s: %s there", name, what)
-        self.tell(f"{name}: {what} there")
-
-    def tell(self, line: str) -> None:
-        """Say something about the run."""
-
-    def _begin(self, name: str, total: int) -> None: ...
-    def _advance(self) -> None: ...
-    def _end(self, seconds: float) -> None: ...
-
-
-class LineProgress(Progress):
-    """Plain lines for logs and pipes: when a stage begins and ends, and now and then between."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        super().__init__()
-        self._write = write
-
-    def tell(self, line: str) -> None:
-        """Write it."""
-        self._write(line)
-
-    def _begin(self, name: str, total: int) -> None:
-        self._stage, self._done, self._started = f"{name}: {{}} of {total}", 0, time.perf_counter()
-        self._tell()
-
-    def _advance(self) -> None:
-        self._done += 1
-        if time.perf_counter() - self._told > LINE_SECONDS:
-            self._tell(f", {time.perf_counter() - self._started:.0f} s so far")
-
-    def _tell(self, more: str = "") -> None:
-        self._told = time.perf_counter()
-        self._write(self._stage.format(self._done) + more)
-
-    def _end(self, seconds: float) -> None:
-        self._tell(f", {seconds:.1f} s")
-
-
-class BarProgress(Progress):
-    """A bar for every stage, with counts and elapsed time: for terminals."""
-
-    def __init__(self, console: Any) -> None:
-        super().__init__()
-        self._console = console
-
-    def tell(self, line: str) -> None:
-        """Print it above the bar."""
-        self._console.print(line, highlight=False, markup=False)
-
-    def _begin(self, name: str, total: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
-
-        columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Bars(*columns, console=self._console, redirect_stdout=False)  # a new one leaves the old lines
-        self._bars.start()
-        self._bar = self._bars.add_task(name, total=total)
-
-    def _advance(self) -> None:
-        self._bars.advance(self._bar)
-
-    def _end(self, seconds: float) -> None:  # noqa: ARG002 - the bar has its own clock
-        self._bars.stop()
-
-
-def visible_progress() -> Progress:
-    """Bars where someone looks (a terminal, a notebook), plain lines elsewhere; on standard error."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if console.is_terminal or console.is_jupyter:
-        return BarProgress(console)
-    return LineProgress(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+T = TypeVar("T")
 
 
 def run(
@@ -202,13 +107,13 @@ def inside_task() -> Iterator[None]:
         yield
 
 
-def on_every_worker(function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function once in every process that tasks run in."""
+def on_every_worker(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Call a function once in every process that tasks run in; return what it gave, by the name of the process."""
     client = active_client()
     if client is None:
-        function(*arguments)
-    else:
-        client.run(function, *arguments, on_error="ignore")  # a worker that dies is no matter: others do its work
+        return {"this process": function(*arguments)}
+    found = client.run(function, *arguments, on_error="ignore")  # a worker that dies is no matter: others do its work
+    return {f"worker {address}": value for address, value in found.items()}
 
 
 def active_client() -> Any | None:
@@ -242,9 +147,13 @@ def connection(
     workers: int = 0,
     tls: tuple[str | None, str | None, str | None] = (None, None, None),
     *,
+    wait_for: int = 0,
     quiet: bool = False,
 ) -> Iterator[None]:
     """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads.
+
+    With `wait_for` a scheduler that is not there yet is waited for, and then until so many workers have joined it: in a
+    queue that may take hours.
 
     `tls` are the files of authority, certificate and key for a scheduler with TLS; without them Dask's configuration
     counts. A local cluster listens on this machine only. `quiet` keeps what Dask logs about lost connections to itself:
@@ -261,7 +170,7 @@ def connection(
         with _local_cluster(workers) as cluster, _client(cluster):
             yield
     else:
-        with _client(scheduler, scheduler_file, security):
+        with _client(scheduler, scheduler_file, security, wait_for):
             yield
 
 
@@ -361,7 +270,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, heard)
 
 
-def _wait_for(path: Path) -> None:
+def _wait_for_file(path: Path) -> None:
     """Give a scheduler that is just starting time to write its file; Dask itself would wait for ever."""
     deadline = time.monotonic() + CONNECT_SECONDS
     while not path.is_file():
@@ -371,14 +280,44 @@ def _wait_for(path: Path) -> None:
 
 
 @contextmanager
-def _client(address: Any = None, scheduler_file: str | None = None, security: Any = None) -> Iterator[None]:
+def _client(
+    address: Any = None, scheduler_file: str | None = None, security: Any = None, wait_for: int = 0
+) -> Iterator[None]:
+    client = _patiently(wait_for > 0, lambda: _connect(address, scheduler_file, security))
+    with client, client.as_current():
+        _patiently(wait_for > 0, lambda: _check_joined(client, wait_for))
+        yield
+
+
+def _patiently(patient: bool, get: Callable[[], T]) -> T:
+    """What `get` returns; if `patient`, as soon as it raises no SchedulerError, which is told now and then."""
+    progress, told = visible_progress(), -math.inf
+    while True:
+        try:
+            return get()
+        except SchedulerError as error:
+            if not patient:
+                raise
+            if time.monotonic() - told > LINE_SECONDS:
+                progress.tell(f"waiting: {error}")
+                told = time.monotonic()
+            time.sleep(0.5)
+
+
+def _check_joined(client: Any, count: int) -> None:
+    there = len(client.scheduler_info(n_workers=-1)["workers"])
+    if there < count:
+        raise SchedulerError(f"{count} workers must have joined. Got {there} so far.")
+
+
+def _connect(address: Any, scheduler_file: str | None, security: Any) -> Any:
     from distributed import Client
 
     named = scheduler_file or address
     client = Client.__new__(Client)
     try:
         if scheduler_file is not None:
-            _wait_for(Path(scheduler_file))
+            _wait_for_file(Path(scheduler_file))
         # not the default before it is connected: Dask would go on using a client that never was
         client.__init__(  # made in two steps: there is something to silence if it fails
             address, scheduler_file=scheduler_file, security=security, timeout=CONNECT_SECONDS, set_as_default=False
@@ -389,5 +328,4 @@ def _client(address: Any = None, scheduler_file: str | None = None, security: An
             f"A Dask scheduler must answer at {named} within {CONNECT_SECONDS} s. Got: {error}. "
             "Start one with `dask scheduler`, or leave the option out to run in this process."
         ) from error
-    with client, client.as_current():
-        yield
+    return client

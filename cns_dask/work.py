@@ -20,8 +20,9 @@ import dask.array as da
 from cns_dask.arrays import StoredArray, aligned_regions, write_blocks
 from cns_dask.errors import DamagedError
 from cns_dask.places import Place
+from cns_dask.progress import Progress
 from cns_dask.records import decode, encode
-from cns_dask.runtime import Progress, active_client, run
+from cns_dask.runtime import active_client, run
 from cns_dask.store import ResultStore
 
 LOG = logging.getLogger("cns_dask")

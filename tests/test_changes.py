@@ -74,7 +74,7 @@ def test_rows_at_their_places_are_the_same_rows_whatever_their_values(centers, o
     X, there = draw(centers, 1500, 0), np.flatnonzero(old.labels_ == 2)
     half = there[: len(there) // 2]
     numbers = old.predict(centers)
-    X[half] += 4 * centers[numbers == 1] - centers[numbers == 2]  # far away; the nearest old rows are those of cluster 1
+    X[half] += 4 * centers[numbers == 1] - centers[numbers == 2]  # now near cluster 1 only
     by_place, by_values = CNS().fit(X, like=old), CNS().fit(X[::-1].copy(), like=old)
     assert [cluster for cluster, _ in by_place.result_.changes.splits] == [2]
     assert by_values.result_.changes.splits == ()

@@ -47,6 +47,11 @@ def test_a_plan_tells_tasks_memory_disk_time_and_what_more_workers_do(forecast):
     assert "4.00 GiB given: enough" in text
     assert "| cells |" in text
     assert "| 1000 |" in text
+    assert 1 <= forecast.recommended_workers <= forecast.flattens_at
+    assert forecast.worker_bytes <= forecast.limit_bytes < forecast.worker_bytes + 2**30
+    limit = f"--nthreads 2 --memory-limit {forecast.limit_bytes // 2**30}GiB --preload cns_dask.warmup"
+    assert f"Recommended: {forecast.recommended_workers} worker(s)" in text
+    assert limit in text
 
 
 def test_a_plan_of_data_asks_only_for_their_size_and_some_rows(tmp_path, blobs):

@@ -1,14 +1,15 @@
-import io
-import re
+import json
+import threading
+import time
 
 import dask
 import numpy as np
 import pytest
-from rich.console import Console
+from distributed import LocalCluster
 
 from cns_dask import runtime
 from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
-from cns_dask.runtime import BarProgress, LineProgress, check_memory, connection, run
+from cns_dask.runtime import check_memory, connection, run
 
 
 def test_run_returns_values_in_order_and_counts_each():
@@ -18,32 +19,6 @@ def test_run_returns_values_in_order_and_counts_each():
         with dask.config.set(scheduler=scheduler):
             assert run(tasks, lambda: done.append(1)) == [1, 2, 4, 8, 16]
     assert len(done) == 10
-
-
-def test_lines_tell_counts_and_times(monkeypatch):
-    lines = []
-    progress = LineProgress(lines.append)
-    with progress.stage("neighbors", 3) as advance:
-        advance()
-        monkeypatch.setattr(runtime, "LINE_SECONDS", -1)
-        advance()
-    assert lines[0] == "neighbors: 0 of 3"
-    assert re.fullmatch(r"neighbors: 2 of 3, \d+ s so far", lines[1])
-    assert re.fullmatch(r"neighbors: 2 of 3, \d+\.\d s", lines[2])
-    assert progress.seconds["neighbors"] >= 0
-
-
-def test_bars_tell_counts_and_times_on_a_terminal():
-    text = io.StringIO()
-    progress = BarProgress(Console(file=text, force_terminal=True, width=80))
-    with progress.stage("cells", 2) as advance:
-        advance()
-        advance()
-    with progress.stage("columns", 1) as advance:
-        advance()
-    shown = text.getvalue()
-    assert re.search(r"cells.*2/2.*0:00:00", shown.replace("\n", " "))
-    assert "cells" not in shown[shown.index("columns") :]  # a finished stage is not drawn again
 
 
 def test_memory_that_is_too_small_is_refused_with_both_numbers():
@@ -58,6 +33,27 @@ def test_a_scheduler_that_does_not_answer(address, monkeypatch):
     with pytest.raises(SchedulerError, match=r"must answer at .* within 1 s"), connection(scheduler=address):
         pass
     assert runtime.active_client() is None
+
+
+def test_a_scheduler_and_workers_that_come_later_are_waited_for(tmp_path, capsys):
+    file, started = tmp_path / "scheduler.json", []
+
+    def later():
+        time.sleep(1)
+        started.append(LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0"))
+        file.write_text(json.dumps({"address": started[0].scheduler_address}))
+        time.sleep(1)
+        started[0].scale(2)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        with connection(scheduler_file=str(file), wait_for=2):
+            assert len(runtime.active_client().scheduler_info(n_workers=-1)["workers"]) == 2
+        assert "waiting: 2 workers must have joined. Got 0 so far." in capsys.readouterr().err
+    finally:
+        thread.join()
+        started[0].close()
 
 
 def test_only_one_place_to_run_can_be_named():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cns_dask.places import Place
-from cns_dask.runtime import LineProgress
+from cns_dask.progress import LineProgress
 from cns_dask.store import ResultStore
 from cns_dask.work import Piece, Work
 

@@ -26,8 +26,8 @@ from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, w
 from cns_dask import Settings
 from cns_dask.pipeline import fit
 from cns_dask.plan import make_plan, plan_graph
+from cns_dask.progress import Progress
 from cns_dask.result import Result
-from cns_dask.runtime import Progress
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
 PARTS = ("warm", "million", "cold", "growth", "workers", "decisions", "profile")

@@ -36,7 +36,7 @@ import zarr
 
 from cns_dask import CNS, neighbor_graph
 from cns_dask.plan import plan_graph
-from cns_dask.runtime import Progress
+from cns_dask.progress import Progress
 
 AUDITED = 1000
 LIMITS = {"mixture": 0.5, "shuttle": 0.5, "skin_245k": 1.0, "covertype_93k": 1.0, "mnist_pca50": 1.3}

@@ -10,7 +10,7 @@ import zarr
 from cns_dask import open_result
 from cns_dask.errors import CNSError, DamagedError, OutputError
 from cns_dask.pipeline import fit
-from cns_dask.runtime import LineProgress, Progress
+from cns_dask.progress import LineProgress, Progress
 from cns_dask.settings import Settings
 
 CELLS = Settings(method="cells")

@@ -12,7 +12,7 @@ import pytest
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
 from cns_dask.memory import Memory, _look, watched_memory
 from cns_dask.pipeline import _task, fit
-from cns_dask.runtime import Progress
+from cns_dask.progress import Progress
 from cns_dask.settings import Settings
 
 

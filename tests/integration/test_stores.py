@@ -18,7 +18,7 @@ from cns_dask.errors import OutputError, OutputInUseError
 from cns_dask.outputs import new_result
 from cns_dask.pipeline import fit
 from cns_dask.places import Place
-from cns_dask.runtime import LineProgress, Progress
+from cns_dask.progress import LineProgress, Progress
 from cns_dask.settings import Settings
 from cns_dask.store import RESULT
 

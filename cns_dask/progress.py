@@ -1,0 +1,109 @@
+"""What a run tells while it runs: stages with their counts and times, in bars or in lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+LOG = logging.getLogger("cns_dask")
+LINE_SECONDS = 30  # between lines about a long stage
+
+
+class Progress:
+    """Stages of a run with their counts and times; this one is silent, its children show them."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[Callable[[], None]]:
+        """Run a stage of `total` pieces; call what is yielded after each of them."""
+        started = time.perf_counter()
+        self._begin(name, total)
+        try:
+            yield self._advance
+        finally:
+            self.seconds[name] = time.perf_counter() - started
+            self._end(self.seconds[name])
+
+    def found(self, name: str, count: int | None = None, total: int | None = None) -> None:
+        """Tell that pieces of a stage (or all of it) were there from an earlier run."""
+        what = "all of it was" if count is None else f"{count} of {total} piece{'s were' if total != 1 else ' was'}"
+        LOG.info("%s: %s there", name, what)
+        self.tell(f"{name}: {what} there")
+
+    def tell(self, line: str) -> None:
+        """Say something about the run."""
+
+    def _begin(self, name: str, total: int) -> None: ...
+    def _advance(self) -> None: ...
+    def _end(self, seconds: float) -> None: ...
+
+
+class LineProgress(Progress):
+    """Plain lines for logs and pipes: when a stage begins and ends, and now and then between."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def tell(self, line: str) -> None:
+        """Write it."""
+        self._write(line)
+
+    def _begin(self, name: str, total: int) -> None:
+        self._stage, self._done, self._started = f"{name}: {{}} of {total}", 0, time.perf_counter()
+        self._tell()
+
+    def _advance(self) -> None:
+        self._done += 1
+        if time.perf_counter() - self._told > LINE_SECONDS:
+            self._tell(f", {time.perf_counter() - self._started:.0f} s so far")
+
+    def _tell(self, more: str = "") -> None:
+        self._told = time.perf_counter()
+        self._write(self._stage.format(self._done) + more)
+
+    def _end(self, seconds: float) -> None:
+        self._tell(f", {seconds:.1f} s")
+
+
+class BarProgress(Progress):
+    """A bar for every stage, with counts and elapsed time: for terminals."""
+
+    def __init__(self, console: Any) -> None:
+        super().__init__()
+        self._console = console
+
+    def tell(self, line: str) -> None:
+        """Print it above the bar."""
+        self._console.print(line, highlight=False, markup=False)
+
+    def _begin(self, name: str, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Bars(*columns, console=self._console, redirect_stdout=False)  # a new one leaves the old lines
+        self._bars.start()
+        self._bar = self._bars.add_task(name, total=total)
+
+    def _advance(self) -> None:
+        self._bars.advance(self._bar)
+
+    def _end(self, seconds: float) -> None:  # noqa: ARG002 - the bar has its own clock
+        self._bars.stop()
+
+
+def visible_progress() -> Progress:
+    """Bars where someone looks (a terminal, a notebook), plain lines elsewhere; on standard error."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        return BarProgress(console)
+    return LineProgress(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201

@@ -1,0 +1,33 @@
+import io
+import re
+
+from rich.console import Console
+
+from cns_dask import progress as module
+from cns_dask.progress import BarProgress, LineProgress
+
+
+def test_lines_tell_counts_and_times(monkeypatch):
+    lines = []
+    progress = LineProgress(lines.append)
+    with progress.stage("neighbors", 3) as advance:
+        advance()
+        monkeypatch.setattr(module, "LINE_SECONDS", -1)
+        advance()
+    assert lines[0] == "neighbors: 0 of 3"
+    assert re.fullmatch(r"neighbors: 2 of 3, \d+ s so far", lines[1])
+    assert re.fullmatch(r"neighbors: 2 of 3, \d+\.\d s", lines[2])
+    assert progress.seconds["neighbors"] >= 0
+
+
+def test_bars_tell_counts_and_times_on_a_terminal():
+    text = io.StringIO()
+    progress = BarProgress(Console(file=text, force_terminal=True, width=80))
+    with progress.stage("cells", 2) as advance:
+        advance()
+        advance()
+    with progress.stage("columns", 1) as advance:
+        advance()
+    shown = text.getvalue()
+    assert re.search(r"cells.*2/2.*0:00:00", shown.replace("\n", " "))
+    assert "cells" not in shown[shown.index("columns") :]  # a finished stage is not drawn again
