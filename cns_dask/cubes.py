@@ -58,9 +58,8 @@ def open_cube(cube: Any, columns: Sequence[Any] | None = None, features: str | N
     rows = [name for name in array.dims if name != features]
     array = array.transpose(*rows, features)
     like = array.isel({features: 0}, drop=True) if array.sizes[features] else array
-    form = Cube(
-        tuple(rows), tuple(array.sizes[name] for name in rows), dict(like.coords), dask.is_dask_collection(array)
-    )
+    chunks = array.chunks[:-1] if dask.is_dask_collection(array) else None
+    form = Cube(tuple(rows), tuple(array.sizes[name] for name in rows), dict(like.coords), chunks)
     n_features = array.shape[-1]
     if form.lazy:
         X = array.data.rechunk({len(rows): -1}).reshape((-1, n_features))
@@ -118,22 +117,30 @@ def _selected(array: Any, features: str, columns: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Cube:
-    """The form of a DataArray or Dataset: DataArrays of the rows' dimensions."""
+    """The form of a DataArray or Dataset: DataArrays of the rows' dimensions, lazy in the same chunks if it is lazy."""
 
     dims: tuple[Any, ...]
     shape: tuple[int, ...]
     coords: dict[Any, Any]
-    lazy: bool
+    chunks: tuple[tuple[int, ...], ...] | None
+
+    @property
+    def lazy(self) -> bool:
+        """Whether answers are lazy."""
+        return self.chunks is not None
 
     def give(self, values: Any, name: str, clusters: Sequence[int] | None, _: Any) -> Any:
         """Values of all rows, in their shape."""
         import xarray as xr
 
         values = values if self.lazy else values.compute()
+        values = values.reshape((*self.shape, *values.shape[1:]))
+        if self.chunks is not None:
+            values = values.rechunk((*self.chunks, *((size,) for size in values.shape[len(self.chunks) :])))
         coords, dims = dict(self.coords), self.dims
         if clusters is not None:
             coords, dims = {**coords, "cluster": list(clusters)}, (*dims, "cluster")
-        return xr.DataArray(values.reshape((*self.shape, *values.shape[1:])), coords=coords, dims=dims, name=name)
+        return xr.DataArray(values, coords=coords, dims=dims, name=name)
 
 
 def dataset_of(found: Clustering, clusters: Sequence[int], form: Any, attributes: dict[str, Any]) -> Any:
@@ -141,7 +148,7 @@ def dataset_of(found: Clustering, clusters: Sequence[int], form: Any, attributes
     import xarray as xr
 
     if not isinstance(form, Cube):
-        form = Cube(("row",), (found.labels.shape[0],), {}, lazy=True)
+        form = Cube(("row",), found.labels.shape, {}, found.labels.chunks)
     arrays = {
         "labels": form.give(found.labels, "labels", None, None),
         "confidence": form.give(found.confidence, "confidence", None, None),

@@ -18,7 +18,7 @@ def cube(blobs):
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_answers_have_the_shape_and_coordinates_of_the_rows(cube, blobs, lazy):
+def test_answers_have_the_shape_and_coordinates_of_the_rows(cube, blobs, lazy, tmp_path):
     labels = CNS().fit(blobs).labels_
     cube = cube.chunk({"lat": 6, "lon": 11, "time": 2}) if lazy else cube
     model = CNS().fit(cube, features="time")
@@ -31,6 +31,9 @@ def test_answers_have_the_shape_and_coordinates_of_the_rows(cube, blobs, lazy):
     whole = model.result_.to_xarray(cube)
     assert set(whole) == {"labels", "confidence", "memberships"}
     np.testing.assert_array_equal(whole["labels"], labels.reshape(20, 30))
+    if lazy:  # in the chunks of the data: so it can be stored
+        assert whole["memberships"].chunks[:2] == whole["labels"].chunks == cube.chunks[1:]
+        whole.to_zarr(tmp_path / "map.zarr", consolidated=False)
     assert whole["cluster"].values.tolist() == model.result_.clusters
     assert model.result_.to_xarray()["labels"].dims == ("row",)
 
