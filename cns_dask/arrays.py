@@ -19,6 +19,7 @@ import zarr.storage
 
 from cns_dask.errors import DamagedError, InvalidDataError, StoreError
 from cns_dask.places import Place, persistently_async
+from cns_dask.plan import WIDE, rows_per_chunk
 
 COMPRESSED = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec())
 AS_IT_IS = (zarr.codecs.Crc32cCodec(),)  # four bytes behind the values, which can be mapped
@@ -233,9 +234,13 @@ def open_array(location: str, component: str | None = None) -> da.Array:
 
 
 def lazy_foreign(array: Any, name: str = "the array") -> da.Array:
-    """A Zarr array of the caller, opened."""
+    """A Zarr array of the caller, opened; wide rows in the chunks in which they are used.
+
+    Other chunks would meet in tasks that have to wait for several of them, and too many of them would wait in memory.
+    """
     _refuse_code(array.metadata.to_dict(), name)
-    return lazy(StoredArray(array, foreign=True))
+    is_wide = array.ndim == 2 and array.shape[1] > WIDE and array.shape[0] > 0
+    return lazy(StoredArray(array, foreign=True), (rows_per_chunk(*array.shape), -1) if is_wide else None)
 
 
 def is_zarr(source: Any, kind: str) -> bool:
@@ -305,9 +310,9 @@ def write_blocks(
         target[tuple(region)] = block
 
 
-def lazy(array: StoredArray) -> da.Array:
+def lazy(array: StoredArray, chunks: tuple[int, ...] | None = None) -> da.Array:
     """A Dask array whose tasks each carry the opened array."""
-    return da.from_array(array, chunks=array.shards or array.chunks, name=False, inline_array=True)
+    return da.from_array(array, chunks=chunks or array.shards or array.chunks, name=False, inline_array=True)
 
 
 def _bounds(selection: slice | int, size: int) -> tuple[int, int]:

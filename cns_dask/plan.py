@@ -18,6 +18,7 @@ FLOAT = 8  # bytes of a float64
 PROCESS_BYTES = 450 * 2**20  # of a worker that has imported everything and holds no data
 USABLE = 0.8  # share of its limit that a worker uses without being paused (Dask's default)
 CHUNK_BYTES = 32 * 2**20  # of one chunk of rows
+WIDE = 100  # columns: rows of more are larger than all that a worker holds for them later
 BLOCK_BYTES = 2 * 2**30  # of all arrays that a block of columns needs while it is solved, if it can be
 LANES = 16, 8, 4  # columns of a block: a line of the cache in single precision, or less where memory ends
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096  # whose distance bounds are in memory together: fewer are slower
@@ -88,8 +89,9 @@ def plan_graph(
     """
     rows = rows_per_chunk(n_rows, max(n_features, n_neighbors))
     chunks = math.ceil(n_rows / rows)
-    points = {"points": 3 * FLOAT * rows * n_features}
     n_raw, n_features = n_features, min(n_features, n_components or n_features)
+    axes = FLOAT * n_raw * n_features if n_raw > n_features else 0  # and partial sums as large while they are found
+    points = {"points": 5 * (FLOAT * rows * n_raw + axes)}  # as stored, as numbers, and what scaling leaves in between
     entry = FLOAT * n_neighbors  # of one row's list: indices, or distances
     if exact:
         held = {"neighbors": rows * (3 * FLOAT * n_features + 4 * entry) + PAIRS_BYTES}
@@ -231,8 +233,15 @@ def column_type(tol: float) -> type[np.floating[Any]]:
 
 
 def rows_per_chunk(n_rows: int, width: int) -> int:
-    """Rows of a chunk: an eighth of the data (for a few cores), within 1 024 rows and CHUNK_BYTES."""
-    return min(n_rows, max(1024, min(math.ceil(n_rows / 8), CHUNK_BYTES // (FLOAT * width))))
+    """Rows of a chunk: an eighth of the data (for a few cores), within 1 024 rows and CHUNK_BYTES, which counts more.
+
+    Examples
+    --------
+    >>> rows_per_chunk(100_000, 16), rows_per_chunk(3_000, 16), rows_per_chunk(100_000, 9_500)
+    (12500, 1024, 441)
+    """
+    most = max(128, CHUNK_BYTES // (FLOAT * width))
+    return min(n_rows, most, max(1024, math.ceil(n_rows / 8)))
 
 
 def _clip(value: int, low: int, high: int) -> int:

@@ -149,7 +149,8 @@ def _axes_in_subspace(rows: da.Array, n_components: int) -> FloatArray:
     width = min(n_components + SPARE_VECTORS, rows.shape[1])
     basis = dask.delayed(random_basis)(rows.shape[1], width).persist()
     for _ in range(POWER_STEPS):
-        parts = [dask.delayed(spread_block)(block, basis) for block in rows.to_delayed().ravel()]
+        spread = rows.map_blocks(spread_block, basis, dtype=np.float64, token="spread")  # one task with those before it
+        parts = list(spread.to_delayed().ravel())
         while len(parts) > 1:  # few at once: each is as large as the basis
             parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
         basis = dask.delayed(orthonormal)(parts[0]).persist()

@@ -60,7 +60,7 @@ def make_data(path: Path, n_rows: int, n_columns: int) -> None:
         compressors=None,
         overwrite=True,
     )
-    centers = 0.2 * np.random.default_rng(0).standard_normal((CLUSTERS, n_columns))
+    centers = 0.05 * np.random.default_rng(0).standard_normal((CLUSTERS, n_columns))
     writes = [dask.delayed(write_chunk)(array, number, centers) for number in range(math.ceil(n_rows / CHUNK_ROWS))]
     dask.compute(*writes, scheduler="threads", num_workers=2)
 
@@ -88,10 +88,10 @@ def main() -> None:
     memory = model.result_.details["memory"]
     print(f"{model.n_clusters_} clusters of {np.asarray(model.result_.sizes()).tolist()} rows\n")
     print("| process | limit | planned | measured peak |\n|---|---:|---:|---:|")
-    for name, used in memory["peak_bytes"].items():
+    for number, (name, used) in enumerate(memory["peak_bytes"].items(), 1):
         planned = memory["planned_bytes"][name]
-        print(f"| {name.split('://')[0]} | {format_bytes(limit)} | {format_bytes(planned)} | {format_bytes(used)} |")
-    print(f"| client with scheduler | none | none | {format_bytes(client_peak)} |")
+        print(f"| worker {number} | {format_bytes(limit)} | {format_bytes(planned)} | {format_bytes(used)} |")
+    print(f"| client, with the scheduler | | | {format_bytes(client_peak)} |")
     print(f"\nshort of memory, paused or spilling: {len(memory['short_of_memory'])} workers")
 
 

@@ -1,10 +1,12 @@
 """Data and references for runs that are disturbed."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from processes import answers, background, free_ports, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +45,25 @@ def undisturbed(stored_rows, small_plan):
     from cns_dask.settings import Settings
 
     return fit(stored_rows, Settings(method="cells")).labels.compute()
+
+
+@pytest.fixture(scope="session")
+def object_store():
+    """A real object store on this machine, which everything that runs here finds in its environment."""
+    pytest.importorskip("moto", reason="needs moto[server]")
+    s3fs = pytest.importorskip("s3fs", reason="needs s3fs")
+    (port,) = free_ports(1)
+    settings = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    with (
+        background(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        wait_until(lambda: answers(port), "object store", 60)
+        yield s3fs.S3FileSystem(skip_instance_cache=True)

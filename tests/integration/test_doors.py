@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from processes import background, wait_until
 
 from cns_dask import open_result
 
@@ -28,15 +28,6 @@ def certificates(folder):
     return {name: str(folder / f"{name}.pem") for name in files}
 
 
-@contextmanager
-def background(*words):
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A scheduler and a worker that talk TLS only: its address, and files that it accepts."""
@@ -52,10 +43,7 @@ def cluster(tmp_path_factory):
         running.enter_context(
             background(*dask, "worker", "--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", *shared)
         )
-        deadline = time.monotonic() + 60
-        while not (folder / "scheduler.json").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until((folder / "scheduler.json").exists, "scheduler", 60)
         yield json.loads((folder / "scheduler.json").read_text())["address"], files
 
 

@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
+from processes import background, wait_until
 
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
 from cns_dask.memory import Memory, _look, watched_memory
@@ -146,3 +149,60 @@ def test_soak(stored_rows, small_plan, tmp_path):
         for what, slack in (("MiB", 8 if name.startswith("worker") else 15), ("files", 5), ("threads", 3)):
             before, after = (np.median([each[name][what] for each in some]) for some in (early, late))
             assert after <= before + slack, (name, what, before, after)
+
+
+CLIENT = """
+import sys
+import dask, dask.dataframe as dd, numpy as np, pandas as pd
+from distributed import Client
+from cns_dask import CNS
+from cns_dask.memory import peak, reset_peak
+
+def part(rows):
+    start, stop = rows
+    rng = np.random.default_rng(start)
+    X = rng.standard_normal((stop - start, 4)) + 6 * rng.integers(3, size=(stop - start, 1))
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.index = pd.Index([f"row number {row}" for row in range(start, stop)], dtype="string", name="id")
+    return frame
+
+if __name__ == "__main__":
+    n_rows, file, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    edges = np.linspace(0, n_rows, 200).astype(int)
+    bounds = [*zip(edges[:-1], edges[1:]), (n_rows, n_rows)]  # the last of 200 is empty
+    with Client(scheduler_file=file):
+        table = dd.from_map(part, bounds, meta=part((0, 0)))
+        reset_peak()
+        model = CNS(n_neighbors=12, lam=0.01, max_candidates=20).fit(table)
+        found = table.assign(cluster=model.labels_, confidence=model.confidence_)
+        found.to_parquet(folder)
+        assert model.labels_.npartitions == table.npartitions == 200
+        lengths = dask.compute(table.map_partitions(len), model.labels_.map_partitions(len))
+        assert (lengths[0] == lengths[1]).all() and lengths[0].iloc[-1] == 0
+        same = model.labels_.map_partitions(
+            lambda labels, frame: pd.Series([labels.index.equals(frame.index)]), table, meta=(None, bool))
+        assert same.compute().all()
+        print(peak())
+"""
+
+
+@pytest.mark.slow
+def test_the_memory_of_the_client_does_not_grow_with_the_rows(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT)
+    dask, file = [sys.executable, "-m", "dask"], tmp_path / "scheduler.json"
+    here = ["--scheduler-file", file, "--host", "127.0.0.1", "--no-dashboard"]
+    peaks = {}
+    with (
+        background(*dask, "scheduler", "--port", "0", *here),
+        background(*dask, "worker", *here, "--nworkers", "2", "--nthreads", "1", "--memory-limit", "6GiB"),
+    ):
+        wait_until(file.exists, "scheduler", 60)
+        for n_rows in (30_000, 300_000):
+            words = [sys.executable, tmp_path / "client.py", str(n_rows), file, tmp_path / f"{n_rows}.parquet"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=540, check=False)
+            assert done.returncode == 0, done.stderr
+            peaks[n_rows] = int(done.stdout)
+    grown = peaks[300_000] - peaks[30_000]
+    file = Path(os.environ.get("CNS_DASK_FIGURES", tmp_path)) / "client.json"
+    file.write_text(json.dumps({"peak_bytes": peaks}), encoding="utf-8")
+    assert grown < 8 * 270_000, peaks  # less than one number for each row that came

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from processes import background, free_ports, wait_until
 
 from cns_dask import CNS, open_result
 from cns_dask.demo import demo_points
@@ -54,14 +55,6 @@ pytestmark = [
 ]
 
 
-def free_ports(count):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @pytest.fixture(scope="module")
 def slurm():
     """A controller and one node: the environment in which its commands work."""
@@ -84,13 +77,9 @@ def slurm():
         stack.callback(shutil.rmtree, at, ignore_errors=True)
         for words in daemons:
             log = stack.enter_context((at / f"{words[0]}.said").open("w"))
-            process = stack.enter_context(subprocess.Popen(words, env=env, stdout=log, stderr=log))
-            stack.callback(process.terminate)
+            stack.enter_context(background(*words, env=env, log=log))
             time.sleep(1)
-        deadline = time.monotonic() + 60
-        while "idle" not in told("sinfo", "-h", "-o", "%t", env=env):
-            assert time.monotonic() < deadline, (at / "slurmctld.said").read_text()
-            time.sleep(0.5)
+        wait_until(lambda: "idle" in told("sinfo", "-h", "-o", "%t", env=env), "idle node", 60)
         yield env
         subprocess.run(["scancel", "--user=root"], env=env, check=False)
         time.sleep(2)
@@ -98,13 +87,6 @@ def slurm():
 
 def told(*words, env):
     return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout
-
-
-def wait_until(condition, what, seconds=600):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} in {seconds} s"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,41 +25,12 @@ SMALL = str(Path(__file__).parents[1] / "small.py")
 
 
 @pytest.fixture(scope="session")
-def s3(rows):
-    """A bucket of a real object store on this machine, with the rows in it."""
-    pytest.importorskip("moto", reason="needs moto[server]")
-    s3fs = pytest.importorskip("s3fs", reason="needs s3fs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        try:
-            deadline = time.monotonic() + 60
-            while True:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
-            store = zarr.storage.FsspecStore.from_url("s3://bucket/x.zarr")
-            zarr.create_array(store, shape=rows.shape, chunks=(1000, 5), dtype="f8")[...] = rows
-            yield "s3://bucket"
-        finally:
-            server.terminate()
-            server.wait()
+def s3(object_store, rows):
+    """A bucket with the rows in it."""
+    object_store.mkdir("bucket")
+    store = zarr.storage.FsspecStore.from_url("s3://bucket/x.zarr")
+    zarr.create_array(store, shape=rows.shape, chunks=(1000, 5), dtype="f8")[...] = rows
+    return "s3://bucket"
 
 
 def line(*words):
