@@ -146,6 +146,15 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
             Replace a result of other data or settings that is already at `out`.
         scratch
             Folder (path or URL) for intermediate values; beside the output if None.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> X = demo_points(300)
+        >>> first = CNS().fit(X)
+        >>> again = CNS().fit(X[::-1].copy(), like=first)
+        >>> bool((again.labels_[::-1] == first.labels_).all()), again.result_.changes.births
+        (True, ())
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
@@ -169,11 +178,28 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         return self
 
     def predict(self, X: Any) -> Any:
-        """Cluster of every row of X (m,); lazy if X is."""
+        """Cluster of every row of X (m,); lazy if X is.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> X = demo_points(300)
+        >>> CNS().fit(X).predict(X[:3])
+        array([1, 0, 3])
+        """
         return self._predicted(X, "labels", CLUSTER)
 
     def predict_proba(self, X: Any) -> Any:
-        """Memberships of every row of X (m, n_clusters_); lazy if X is."""
+        """Memberships of every row of X (m, n_clusters_); lazy if X is.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> X = demo_points(300)
+        >>> import dask.array as da
+        >>> CNS().fit(X).predict_proba(da.from_array(X, chunks=(100, 8))).shape
+        (300, 4)
+        """
         return self._predicted(X, "memberships", "memberships")
 
     def _predicted(self, X: Any, field: str, name: str) -> Any:

@@ -81,11 +81,33 @@ class Predictor:
         return self.result.path, self._mark
 
     def block(self, frame: Any, columns: Any = None) -> FloatArray:
-        """The values of the features in a pandas DataFrame: of the columns that the fit was asked to use, or all."""
+        """The values of the features in a pandas DataFrame: of the columns that the fit was asked to use, or all.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> frame = pd.DataFrame(demo_points(300), columns=list("abcdefgh"))
+        >>> predictor = Predictor(CNS().fit(frame, columns=list("abc")))
+        >>> predictor.block(frame).shape
+        (300, 3)
+        """
         return block_of(frame[numeric_columns(frame, columns or self.result.columns)])
 
     def clustering(self, rows: FloatArray, first_row: int = 0) -> Clustering:
-        """Memberships, labels and confidence of some rows (m, d), of which errors number the first as `first_row`."""
+        """Memberships, labels and confidence of some rows (m, d), of which errors number the first as `first_row`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> frame = pd.DataFrame(demo_points(300), columns=list("abcdefgh"))
+        >>> predictor = Predictor(CNS().fit(frame, columns=list("abc")))
+        >>> predictor.clustering(predictor.block(frame)).labels.shape
+        (300,)
+        """
         if rows.shape[1] != self.opened.transform.n_features:
             raise InvalidDataError(
                 f"The rows must have {self.opened.transform.n_features} features. Got {rows.shape[1]}."

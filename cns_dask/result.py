@@ -42,11 +42,13 @@ class Result:
 
     Examples
     --------
-    >>> result = open_result(path)  # doctest: +SKIP
-    >>> result.choice.n_clusters  # doctest: +SKIP
-    3
-    >>> result.at(n_clusters=5).labels.compute()  # doctest: +SKIP
-    array([0, 0, 4, ..., 1, 2, 2])
+    >>> from cns_dask import CNS
+    >>> from cns_dask.demo import demo_points
+    >>> result = CNS().fit(demo_points(300)).result_
+    >>> result.choice.n_clusters, result.labels[:3].compute()
+    (4, array([1, 0, 3]))
+    >>> result.memberships.shape
+    (300, 4)
     """
 
     def __init__(self, store: ResultStore) -> None:
@@ -186,7 +188,16 @@ class Result:
         return self._store.open("points") if "points" in self._store else None
 
     def stored(self, name: str) -> Any:
-        """An array of the store, opened: small to ship, and sliced by the tasks that need some of it."""
+        """An array of the store, opened: small to ship, and sliced by the tasks that need some of it.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.stored("labels")[:3]
+        array([1, 0, 3])
+        """
         return self._store.array(name)
 
     @property
@@ -202,7 +213,16 @@ class Result:
         )
 
     def at(self, n_clusters: int) -> Clustering:
-        """The clustering into another number of clusters for the same k and lam, lazily and without a new fit."""
+        """The clustering into another number of clusters for the same k and lam, lazily and without a new fit.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.at(n_clusters=2).labels[:4].compute()
+        array([1, 0, 0, 0])
+        """
         columns = self._store.open("columns")
         check_integer("n_clusters", n_clusters, 1, columns.shape[1])
         numbers = self.numbers(n_clusters)
@@ -213,7 +233,16 @@ class Result:
         return put_back(columns, numbers, n_clusters, codes, tuple(map(int, counts)))
 
     def numbers(self, n_clusters: int | None = None) -> list[int]:
-        """Number of the cluster of every pick, in the order of the picks; of those beyond the choice, new numbers."""
+        """Number of the cluster of every pick, in the order of the picks; of those beyond the choice, new numbers.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.numbers(), result.numbers(6)
+        ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
+        """
         known = self._store.attributes.get("numbers")
         n_chosen = self.choice.n_clusters
         known = list(range(n_chosen)) if known is None else known
@@ -235,7 +264,16 @@ class Result:
         return sorted(self.numbers())
 
     def sizes(self) -> IntArray:
-        """Number of rows in each cluster (K,)."""
+        """Number of rows in each cluster (K,).
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.sizes()
+        array([116,  48,  76,  60])
+        """
         labels = da.maximum(self.labels, -1) + 1  # rows that were left out, first
         clusters = np.asarray(self.clusters)
         counts = da.bincount(labels, minlength=int(clusters.max()) + 2).compute()
@@ -284,6 +322,14 @@ class Result:
             Whether to add a column for each cluster.
         **reading
             Options of `open_data` for `like`.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.to_dataframe(memberships=False).compute().groupby("cluster").size().tolist()
+        [116, 48, 76, 60]
         """
         data = None if like is None else self._same_rows(like, reading)
         found = Clustering(self.memberships, self.labels, self.confidence)
@@ -299,6 +345,14 @@ class Result:
             dimension, row.
         **reading
             Options of `open_data` for `like`.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> dict(result.to_xarray().sizes)
+        {'row': 300, 'cluster': 4}
         """
         form = None if like is None else self._same_rows(like, reading).form
         found = Clustering(self.memberships, self.labels, self.confidence)
@@ -316,11 +370,29 @@ class Result:
 
     @classmethod
     def at_place(cls, path: str) -> Result:
-        """A result for tasks: at its place, which may be a temporary one that the caller keeps."""
+        """A result for tasks: at its place, which may be a temporary one that the caller keeps.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> Result.at_place(result.path).n_rows
+        300
+        """
         return cls(ResultStore(Place(path)))
 
     def best_by_n_clusters(self) -> list[Choice]:
-        """The best cell of every number of clusters, best first."""
+        """The best cell of every number of clusters, best first.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> [choice.n_clusters for choice in result.best_by_n_clusters()[:3]]
+        [4, 5, 6]
+        """
         return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
 
 
@@ -361,5 +433,15 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     ----------
     path
         The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from cns_dask import CNS
+    >>> from cns_dask.demo import demo_points
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = CNS().fit(demo_points(300), out=f"{folder}/clusters.zarr")
+    ...     open_result(f"{folder}/clusters.zarr").choice.n_clusters
+    4
     """
     return Result(open_result_store(path))

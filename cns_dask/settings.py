@@ -141,11 +141,23 @@ class Settings:
             object.__setattr__(self, field.name, check_setting(field.name, getattr(self, field.name)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values, as stored with a result."""
+        """Return the settings as plain values, as stored with a result.
+
+        Examples
+        --------
+        >>> Settings(metric="cosine").as_dict()["metric"]
+        'cosine'
+        """
         return asdict(self)
 
     def grid(self, n_rows: int) -> Grid:
-        """Return the ks, lams and the largest K to try for `n_rows` rows."""
+        """Return the ks, lams and the largest K to try for `n_rows` rows.
+
+        Examples
+        --------
+        >>> Settings().grid(10_000).ks
+        (9, 18, 27, 36)
+        """
         ks = self._neighbor_counts(n_rows)
         lams = self._weights(n_rows)
         largest = max(self.max_clusters, self.n_clusters or 1)
@@ -156,7 +168,13 @@ class Settings:
         return Grid(ks, lams, min(largest, n_rows))
 
     def tol_of_grid(self, n_rows: int) -> float:
-        """Residual to which the columns of the grid are solved for `n_rows` rows."""
+        """Residual to which the columns of the grid are solved for `n_rows` rows.
+
+        Examples
+        --------
+        >>> Settings().tol_of_grid(10_000), Settings().tol_of_grid(100_000)
+        (1e-09, 0.0001)
+        """
         if self.grid_tol is not None:
             return self.grid_tol
         return self.tol if n_rows <= TIGHT_ROWS else max(self.tol, LOOSE_TOL)

@@ -26,13 +26,7 @@ FITS = Settings(method="exact"), Settings(method="cells", grid_tol=1e-4), Settin
 
 
 def warm_up() -> dict[str, float]:
-    """Compile the kernels and pynndescent in this process; return the seconds that each took.
-
-    Examples
-    --------
-    >>> sorted(warm_up())  # doctest: +SKIP
-    ['kernels', 'pynndescent']
-    """
+    """Compile the kernels and pynndescent in this process; return the seconds that each took."""
     began = time.perf_counter()
     with dask.config.set(scheduler="synchronous"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a few rows: only what they compile counts

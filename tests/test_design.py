@@ -1,9 +1,12 @@
 """The rules that keep the package readable, held by walking its imports."""
 
 import ast
+import doctest
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -78,6 +81,24 @@ def test_readers_of_results_do_not_know_the_pipeline():
         assert "pipeline" not in set(ours(name))
     for name in ("plan", "kernels"):
         assert not any(module.split(".")[0] == "dask" for module, _ in imports(name))
+
+
+def public():
+    """Every public name, and the methods of those that are classes."""
+    for name in cns_dask.__all__:
+        found = getattr(cns_dask, name)
+        yield name, found
+        if inspect.isclass(found):
+            for method, value in vars(found).items():
+                if not method.startswith("_") and isinstance(value, FunctionType | classmethod):
+                    yield f"{name}.{method}", value
+
+
+@pytest.mark.parametrize(("name", "found"), list(public()))
+def test_every_public_name_has_an_example_that_runs(name, found):
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(found) or "")
+    assert examples
+    assert not any(example.options.get(doctest.SKIP) for example in examples)
 
 
 @pytest.mark.slow  # also: a newer release of either tool may ask for more
