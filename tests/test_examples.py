@@ -2,12 +2,17 @@
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
+from sklearn.metrics import adjusted_rand_score
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -110,6 +115,62 @@ def test_fit_benchmark(tmp_path):
         assert said in printed
 
 
+def test_a_nightly_flow_keeps_numbers_and_tells_of_a_split(tmp_path):
+    printed = run("etl_parquet/flow.py", cwd=tmp_path)
+    assert printed.count("night: clusters [0, 1, 2, 3, 4]") == 2
+    assert re.search(r"cluster \d was split into", printed.partition("day 3, night")[2])
+    assert "split" not in printed.partition("day 3, night")[0]
+    kept = [float(share) for share in re.findall(r"([\d.]+)% of the rows that can be compared", printed)]
+    assert len(kept) == 2
+    assert min(kept) > 99
+    labelled = pd.read_parquet(tmp_path / "etl" / "labelled" / "day2")
+    assert len(labelled) == 2400
+    assert list(labelled.columns[-3:]) == ["city", "cluster", "confidence"]
+    assert len(list((tmp_path / "etl" / "labelled" / "day2").glob("*.parquet"))) == 4
+    assert (tmp_path / "etl" / "clusters.png").exists()
+
+
+def test_a_cube_is_clustered_by_profile_and_mapped_back(tmp_path):
+    printed = run("xarray_cube/map.py", cwd=tmp_path)
+    assert "places on land, 1475 at sea" in printed
+    with xr.open_zarr(tmp_path / "cube" / "map.zarr", consolidated=False) as found:
+        assert found["labels"].dims == ("lat", "lon")
+        with xr.open_zarr(tmp_path / "cube" / "cube.zarr", consolidated=False) as cube:
+            xr.testing.assert_equal(found["lat"], cube["lat"])
+            sea = cube["temperature"].isel(time=0).isnull()
+            np.testing.assert_array_equal(found["labels"] == -3, sea)
+    assert (tmp_path / "cube" / "map.png").exists()
+
+
+def test_cells_are_clustered_by_the_neighbours_in_obsp(tmp_path):
+    printed = run("anndata_cells/cells.py", cwd=tmp_path)
+    assert "clusters by the graph in obsp" in printed
+    cells = anndata.read_h5ad(tmp_path / "cells" / "cells.h5ad")
+    for key in ("cns", "cns_pca"):
+        assert adjusted_rand_score(cells.obs["type"], cells.obs[key]) > 0.95
+    assert cells.obsm["cns_memberships"].shape == (2500, cells.uns["cns"]["n_clusters"])
+    assert (tmp_path / "cells" / "cells.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_data_larger_than_the_memory_of_all_workers(tmp_path):
+    printed = run("larger_than_memory/fit.py", cwd=tmp_path)
+    assert float(re.search(r"together, ([\d.]+) times less", printed)[1]) >= 4
+    rows = re.findall(r"\| worker \d \| ([\d.]+) MiB \| ([\d.]+) MiB \| ([\d.]+) MiB \|", printed)
+    assert len(rows) == 2
+    for limit, planned, used in (map(float, row) for row in rows):
+        assert used < 0.8 * limit  # above, Dask would pause it
+        assert planned <= limit
+    assert "paused or spilling: 0 workers" in printed
+
+
+@pytest.mark.slow
+def test_a_warm_worker_begins_at_once(tmp_path):
+    printed = run("benchmarks/warmup.py", "--rows", 30_000, cwd=tmp_path)
+    assert float(re.search(r"cold / warmed up: ([\d.]+)", printed)[1]) > 2
+
+
 def test_every_example_is_here():
     tested = {
         "quickstart/quickstart.py",
@@ -117,5 +178,13 @@ def test_every_example_is_here():
         "benchmarks/solver.py",
         "benchmarks/neighbors.py",
         "benchmarks/fit.py",
+        "benchmarks/warmup.py",
+        "etl_parquet/flow.py",
+        "xarray_cube/map.py",
+        "anndata_cells/cells.py",
+        "larger_than_memory/fit.py",
+        "slurm/fit.py",  # by integration/test_slurm.py
     }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested
+    for name in ("larger_than_memory", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):
+        assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")

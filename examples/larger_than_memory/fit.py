@@ -60,7 +60,7 @@ def make_data(path: Path, n_rows: int, n_columns: int) -> None:
         compressors=None,
         overwrite=True,
     )
-    centers = 0.05 * np.random.default_rng(0).standard_normal((CLUSTERS, n_columns))
+    centers = 0.08 * np.random.default_rng(0).standard_normal((CLUSTERS, n_columns))
     writes = [dask.delayed(write_chunk)(array, number, centers) for number in range(math.ceil(n_rows / CHUNK_ROWS))]
     dask.compute(*writes, scheduler="threads", num_workers=2)
 
