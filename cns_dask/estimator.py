@@ -167,9 +167,9 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
             data = Data(None, Arrays(lazy=lazy))
         else:
             self._check_features(data, reset=True)
-        self.labels_ = data.give(result.labels, CLUSTER)
-        self.memberships_ = data.give(result.memberships, "memberships", result.clusters)
-        self.confidence_ = data.give(result.confidence, CONFIDENCE)
+        self.labels_ = result.like(data, "labels", CLUSTER)
+        self.memberships_ = result.like(data, "memberships", "memberships")
+        self.confidence_ = result.like(data, "confidence", CONFIDENCE)
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
         self.criterion_ = result.criterion

@@ -18,7 +18,7 @@ from cns_dask.missing import KEPT, put_back
 from cns_dask.places import Place
 from cns_dask.settings import METHODS, Settings, check_integer
 from cns_dask.store import ResultStore, open_result_store
-from cns_dask.tables import frame_of
+from cns_dask.tables import CLUSTER, CONFIDENCE, LazyTable, frame_of
 from cns_dask.types import (
     Cells,
     Changes,
@@ -332,8 +332,35 @@ class Result:
         [116, 48, 76, 60]
         """
         data = None if like is None else self._same_rows(like, reading)
+        names = {"labels": (CLUSTER, None), "confidence": (CONFIDENCE, None), "memberships": ("", self.clusters)}
+        if not memberships:
+            del names["memberships"]
+        if data is not None and (placed := self._placed(data, names)) is not None:
+            return placed
         found = Clustering(self.memberships, self.labels, self.confidence)
         return frame_of(found, self.clusters, data, memberships=memberships)
+
+    def like(self, data: Data, field: str, name: str) -> Any:
+        """Labels, memberships or confidence (`field`) in the form of the data that were clustered.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS, open_data
+        >>> from cns_dask.demo import demo_points
+        >>> table = pd.DataFrame(demo_points(300)).add_prefix("x")
+        >>> CNS().fit(table).result_.like(open_data(table), "labels", "group").head(2).tolist()
+        [1, 0]
+        """
+        clusters = self.clusters if field == "memberships" else None
+        placed = self._placed(data, {field: (name, clusters)})
+        return data.give(getattr(self, field), name, clusters) if placed is None else placed
+
+    def _placed(self, data: Data, names: dict[str, tuple[str, list[int] | None]]) -> Any:
+        """Stored arrays beside the index of the caller's own lazy table, if that can be done by partition."""
+        if data.files or not isinstance(data.form, LazyTable) or not data.form.keeps_partitions:
+            return None
+        return data.form.placed([self.stored(field) for field in names], list(names.values()), data.sizes)
 
     def to_xarray(self, like: Any = None, **reading: Any) -> Any:
         """Labels, confidence and memberships as an xarray Dataset, lazily.

@@ -36,15 +36,14 @@ def is_lazy_table(source: Any) -> bool:
 def open_table(table: Any, columns: Sequence[Any] | None = None) -> Data:
     """Open a DataFrame of pandas or Dask; the lengths of partitions are not looked at here."""
     names = numeric_columns(table, columns)
-    table = table[names]
     if not is_lazy_table(table):
-        values = block_of(table)
+        values = block_of(table[names])
         chunks = (rows_per_chunk(max(1, values.shape[0]), max(1, values.shape[1])), -1)
         X = da.from_array(values, chunks=chunks, name=False)
         return Data(X, Table(table.index), in_memory=True, names=tuple(names))
     shape = (np.nan, len(names))
-    blocks = [da.from_delayed(dask.delayed(block_of)(part), shape, np.float64) for part in partitions(table)]
-    return Data(da.concatenate(blocks), LazyTable(table), names=tuple(names))
+    blocks = [da.from_delayed(dask.delayed(block_of)(part), shape, np.float64) for part in partitions(table[names])]
+    return Data(da.concatenate(blocks), LazyTable(table, tuple(names)), names=tuple(names))
 
 
 def partitions(table: Any) -> list[Any]:
@@ -152,14 +151,34 @@ class Table:
 
 @dataclass(frozen=True)
 class LazyTable:
-    """The form of a Dask DataFrame: lazy Series and DataFrames with its index, partition by partition."""
+    """The form of a Dask DataFrame: lazy Series and DataFrames with its index, partition by partition.
+
+    Dask puts a column beside others without a shuffle only if it knows both to come from the same partitions: if one
+    was mapped from the other's table.
+    """
 
     table: Any
+    features: tuple[Any, ...] = ()
 
     def mapped(self, function: Callable[[FloatArray], Any], name: str, clusters: Sequence[int] | None) -> Any:
-        """The values of `function` of the rows of each partition, which Dask knows to come from the same partitions."""
-        none = beside(self.table._meta.index, function(np.empty((0, len(self.table.columns)))), name, clusters)
-        return self.table.map_partitions(map_frame, function, name, clusters, meta=none)
+        """The values of `function` of the rows of each partition."""
+        none = beside(self.table._meta.index, function(np.empty((0, len(self.features)))), name, clusters)
+        return self.table[list(self.features)].map_partitions(map_frame, function, name, clusters, meta=none)
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether what is mapped from the table has its partitions: small ones of Parquet may be read together."""
+        mapped = self.table.map_partitions(_as_it_is, meta=self.table._meta)
+        return bool(mapped.optimize(fuse=False).npartitions == self.table.npartitions)
+
+    def placed(
+        self, stored: list[Any], names: list[tuple[str, Sequence[int] | None]], sizes: tuple[int, ...] | None
+    ) -> Any:
+        """Stored arrays of all rows, side by side, in the partitions of the table, which are of these sizes."""
+        none = [np.empty((0, *values.shape[1:]), values.dtype) for values in stored]
+        meta = side_by_side(self.table._meta.index, none, names)
+        starts = np.cumsum([0, *(sizes or ())]).tolist()
+        return self.table.map_partitions(place_part, stored, names, starts, meta=meta)
 
     def give(self, values: Any, name: str, clusters: Sequence[int] | None, sizes: tuple[int, ...] | None) -> Any:
         """Values of all rows, lazily."""
@@ -192,6 +211,29 @@ def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: An
     if there:
         raise InvalidSettingError(f"The new columns must not be in the table. Got {_some(there)}. Give other names.")
     return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
+
+
+def _as_it_is(frame: Any) -> Any:
+    return frame
+
+
+def place_part(
+    frame: Any,
+    stored: list[Any],
+    names: list[tuple[str, Sequence[int] | None]],
+    starts: list[int],
+    partition_info: Any = None,
+) -> Any:
+    """What was found for the rows of one partition, beside its index."""
+    first, last = starts[partition_info["number"]], starts[partition_info["number"] + 1]
+    if len(frame) != last - first:
+        raise InvalidDataError(
+            f"A table must stay as it was when it was clustered. Got a partition of {len(frame)} rows instead of "
+            f"{last - first}. Write it, and cluster what was written."
+        )
+    blocks = [np.asarray(values[first:last]) if last > first else np.empty((0, *values.shape[1:])) for values in stored]
+    blocks = [block.astype(values.dtype, copy=False) for block, values in zip(blocks, stored, strict=True)]
+    return side_by_side(frame.index, blocks, names)
 
 
 def map_frame(frame: Any, function: Callable[[FloatArray], Any], name: str, clusters: Sequence[int] | None) -> Any:

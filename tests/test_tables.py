@@ -57,6 +57,52 @@ def test_two_hundred_partitions_of_unknown_length(blobs):
     assert every.columns.tolist()[:3] == ["cluster", "confidence", "membership_0"]
 
 
+@pytest.mark.parametrize("source", ["parts", "parquet", "parquet of features"])
+def test_answers_are_put_beside_the_table_without_a_shuffle(blobs, tmp_path, source):
+    table = parts(blobs, 12)
+    if source != "parts":
+        table.to_parquet(tmp_path / "x.parquet")
+        table = dd.read_parquet(tmp_path / "x.parquet")
+    model = CNS(n_neighbors=12, lam=0.1).fit(table, columns=NAMES)
+    reference = CNS(n_neighbors=12, lam=0.1).fit(blobs)
+    whole = table.assign(cluster=model.labels_, confidence=model.confidence_)
+    if source == "parquet of features":  # files are then read together
+        whole = whole[["a", "cluster", "confidence"]]
+    if source == "parts":
+        assert whole.npartitions == 12
+    assert not any("shuffle" in str(key).lower() for key in whole.optimize().dask)
+    found = whole.compute()
+    assert found.index.tolist() == [f"id {row}" for row in range(600)]
+    np.testing.assert_array_equal(found["cluster"], reference.labels_)
+    np.testing.assert_array_equal(found["confidence"], reference.confidence_)
+    np.testing.assert_array_equal(found["a"], blobs[:, 0])
+    every = table.merge(model.result_.to_dataframe(table), left_index=True, right_index=True).compute()
+    np.testing.assert_array_equal(every.loc[found.index, "cluster"], reference.labels_)
+
+
+def test_a_table_of_a_few_columns_of_files_still_gets_its_rows(blobs, tmp_path):
+    parts(blobs, 12).to_parquet(tmp_path / "x.parquet")
+    table = dd.read_parquet(tmp_path / "x.parquet")[NAMES[:2]]  # of which Dask reads several together
+    model = CNS(n_neighbors=12, lam=0.1).fit(table)
+    labels = model.labels_.compute()
+    assert labels.index.tolist() == [f"id {row}" for row in range(600)]
+    np.testing.assert_array_equal(labels, CNS(n_neighbors=12, lam=0.1).fit(blobs[:, :2]).labels_)
+
+
+def test_a_table_that_has_changed_is_an_error(blobs):
+    sizes, state = [200, 200, 200], {"rows": 200}
+
+    def part(number):
+        rows = state["rows"] if number == 1 else sizes[number]
+        return pd.DataFrame(blobs[200 * number :][:rows], columns=NAMES)
+
+    table = dd.from_map(part, range(3), meta=pd.DataFrame(columns=NAMES, dtype=float))
+    model = CNS(n_neighbors=12, lam=0.1).fit(table)
+    state["rows"] = 199
+    with pytest.raises(InvalidDataError, match="Got a partition of 199 rows instead of 200"):
+        model.labels_.compute(scheduler="synchronous")
+
+
 def test_lengths_are_counted_once_and_predictions_not_at_all(blobs):
     table = parts(blobs, 20)
     read = []
