@@ -11,6 +11,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 from dask.utils import natural_sort_key
 
 from cns_dask import annotated, cubes, tables
@@ -131,6 +132,8 @@ def _open(source: Any, reading: Reading, min_rows: int) -> Data:
     """Open a source by what it is."""
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source), reading)
+    if isinstance(source, Delayed):  # which seems to have any attribute
+        raise InvalidDataError("Lazy data must be a Dask array or DataFrame. Got Delayed. Use da.from_delayed first.")
     if annotated.is_annotated(source):
         return _open_annotated(source, reading, min_rows)
     if cubes.is_cube(source) and not isinstance(source, da.Array):

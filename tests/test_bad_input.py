@@ -319,7 +319,12 @@ LAZY = [
     ("None", None, InvalidSettingError, "must be given"),
     ("rows of different lengths", [[1, 2], [3]], InvalidDataError, ""),
     ("objects in memory", np.array([[1, "a"], [2, "b"]], object), InvalidDataError, ""),
-    ("a sparse matrix", scipy.sparse.random(9, 3, 0.5), InvalidDataError, "parse"),
+    (
+        "a sparse matrix of complex numbers",
+        scipy.sparse.csr_matrix(np.array([[1j], [2j]])),
+        InvalidDataError,
+        "real numbers",
+    ),
 ]
 
 

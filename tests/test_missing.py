@@ -39,7 +39,7 @@ def test_rows_are_left_out_and_put_back(bad, chunk):
         np.testing.assert_array_equal(kept, X[~bad])
         np.testing.assert_array_equal(numbers, np.flatnonzero(~bad))
         P = np.random.default_rng(0).random((len(kept), 3)) / 3
-        whole = put_back(da.from_array(P, chunks=(5, 2)), 3, codes, counts)
+        whole = put_back(da.from_array(P, chunks=(5, 2)), None, 3, codes, counts)
         labels, memberships, confidence = dask.compute(whole.labels, whole.memberships, whole.confidence)
     np.testing.assert_array_equal(labels[~bad], P.argmax(axis=1))
     assert (labels[bad] == -3).all()

@@ -24,7 +24,7 @@ def test_xarray_opens_the_group_with_dimensions_and_coordinates(path):
         assert opened.labels.dims == ("row",)
         assert opened.memberships.dims == ("row", "cluster")
         assert opened.criterion.dims == ("k", "lam", "n_clusters")
-        assert set(opened.coords) == {"k", "lam", "n_clusters"}
+        assert set(opened.coords) == {"cluster", "k", "lam", "n_clusters"}
         best = opened.criterion.compute().stack(cell=("k", "lam", "n_clusters")).idxmax("cell").item()
         choice = opened.attrs["choice"]
         assert best == (choice["n_neighbors"], choice["lam"], choice["n_clusters"])
