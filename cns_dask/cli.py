@@ -292,7 +292,6 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     tls_key: TlsKey = None,
 ) -> None:
     """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
-    from cns_dask.data import open_data
     from cns_dask.graphs import neighbor_graph
     from cns_dask.progress import visible_progress
     from cns_dask.runtime import connection
@@ -300,8 +299,11 @@ def neighbors(  # noqa: PLR0913, PLR0917 - one option per choice
     tls = tls_ca, tls_cert, tls_key
     with connection(scheduler, scheduler_file, workers, tls, wait_for=wait_workers, quiet=not _debug):
         graph = neighbor_graph(
-            open_data(data, columns=columns, component=component, features=features),
+            data,
             n_neighbors,
+            columns=columns,
+            component=component,
+            features=features,
             metric=metric,
             method=method,
             recall=recall,

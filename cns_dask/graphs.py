@@ -41,6 +41,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    **reading: Any,
 ) -> NeighborGraph:
     """Find the nearest rows of every row, out of core, on the active Dask client or on this process's threads.
 
@@ -72,6 +73,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         Folder (path or URL) for intermediate values; beside the output if None.
     progress
         Is told about stages and counts.
+    **reading
+        Options of `open_data` (`columns`, `component`, `features`).
 
     Returns
     -------
@@ -91,7 +94,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     for name, value in chosen.items():
         check_setting(name, value)
     progress = progress or Progress()
-    data = open_data(X)
+    data = open_data(X, **reading)
     n_rows, n_features = data.X.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     width = Settings().max_components if data.sparse else None

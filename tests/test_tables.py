@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from dask.callbacks import Callback
 
-from cns_dask import CNS, open_data
+from cns_dask import CNS, neighbor_graph, open_data
 from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidSettingError
 
 NAMES = list("abcde")
@@ -167,6 +167,12 @@ def test_missing_values_of_every_type_are_nan():
     expected = [[1, np.nan, 1, 1], [np.nan, 2, 0, 2], [3, 3, np.nan, np.nan]]
     for each in (table, dd.from_pandas(table, npartitions=1)):
         np.testing.assert_array_equal(open_data(each).X.compute(), expected)
+
+
+def test_neighbours_of_some_columns(blobs):
+    table = pd.DataFrame(blobs, columns=NAMES).assign(word="x")
+    found = neighbor_graph(table, 5, columns=NAMES[:3]).indices.compute()
+    np.testing.assert_array_equal(found, neighbor_graph(blobs[:, :3], 5).indices.compute())
 
 
 def test_wrong_columns_and_files(tmp_path):
