@@ -6,8 +6,10 @@ What was found goes where scverse looks for it: labels and confidence in `obs`, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
 import numpy as np
 
 from cns_dask.arrays import attributes_of, open_foreign_group
@@ -30,6 +32,10 @@ def is_annotated_store(location: str) -> bool:
 def matrix_of(adata: Any, component: str | None) -> Any:
     """The matrix of an AnnData object: `X`, `obsm/KEY` or `layers/KEY`; its path where it is on disk."""
     place, key = _split(component)
+    if adata.isbacked and adata.is_view:
+        raise InvalidDataError("Cells on disk must be all of a file. Got some of them. Take these .to_memory() first.")
+    if key is None and adata.X is None:
+        raise InvalidDataError(f"The cells must have a matrix X. Got none. Choose a component: {_known(adata)}.")
     if key is None:
         return adata.X if not adata.isbacked else read_matrix(str(adata.filename), component)
     known = getattr(adata, place)
@@ -45,18 +51,49 @@ def read_matrix(location: str, component: str | None) -> Any:
         from anndata.experimental import read_elem_lazy
     except ImportError as error:
         raise InvalidDataError(f"{location} needs anndata. Got none. pip install 'cns_dask[anndata]'.") from error
-    name = component or "X"
+    found = _element(location, component or "X", read_elem_lazy)
+    if not isinstance(found, da.Array):
+        raise InvalidDataError(
+            f"The matrix must be an array. Got {type(found).__name__} at {component}, {location}. Read it with anndata."
+        )
+    return found
+
+
+def read_names(location: str) -> Any:
+    """Names of the variables of a stored AnnData."""
+    from anndata.io import read_elem
+
+    return _element(location, "var", read_elem).index
+
+
+def _element(location: str, name: str, read: Callable[[Any], Any]) -> Any:
+    """One part of a stored AnnData."""
     try:
         if not location.endswith(".h5ad"):
-            return read_elem_lazy(open_foreign_group(location)[name])
+            return read(open_foreign_group(location)[name])
         import h5py
 
         with h5py.File(location, "r") as file:
-            return read_elem_lazy(file[name])
+            return read(file[name])
     except KeyError as error:
         raise InvalidSettingError(f"component must be in {location}. Got {name} ({error}).") from error
     except OSError as error:
         raise InvalidDataError(f"The file must be an AnnData file. Got {location} ({error}).") from error
+
+
+def _known(adata: Any) -> str:
+    names = [f"{place}/{key}" for place in PLACES[1:] for key in getattr(adata, place)]
+    return ", ".join(names) or "there is no other"
+
+
+def positions_of(names: Any, columns: Any) -> list[int]:
+    """Positions of variables by their names."""
+    if not names.is_unique:
+        raise InvalidDataError("Variables must have different names. Got some twice. Use var_names_make_unique().")
+    found: list[int] = names.get_indexer(list(columns)).tolist()
+    if min(found, default=0) < 0:
+        raise InvalidSettingError(f"columns must be names of variables. Got {list(columns)}.")
+    return found
 
 
 def _split(component: str | None) -> tuple[str, str | None]:

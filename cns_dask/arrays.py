@@ -248,6 +248,15 @@ def is_zarr(source: Any, kind: str) -> bool:
     return isinstance(source, getattr(zarr, kind))
 
 
+def is_array_at(location: str) -> bool:
+    """Whether there is a Zarr array, and no group, at a path or URL."""
+    try:
+        zarr.open_array(open_store(Place(location), read_only=True), mode="r")
+    except (FileNotFoundError, KeyError, ValueError):
+        return False
+    return True
+
+
 def is_in_memory(array: Any) -> bool:
     """Whether a Zarr array lives in this process: workers would find nothing."""
     return isinstance(array.store, zarr.storage.MemoryStore)

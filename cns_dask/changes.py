@@ -20,6 +20,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.memberships import clustering_block
+from cns_dask.missing import KEPT, row_codes
 from cns_dask.predict import Predictor, open_new
 from cns_dask.preprocess import transform_rows
 from cns_dask.progress import Progress
@@ -156,6 +157,8 @@ def drift(model: Any, new: Any, *, progress: Progress | None = None, **reading: 
 
 
 def _tally_of_one(comparison: Comparison, rows: FloatArray) -> tuple[Any, ...]:
+    if comparison.predictor.opened.skips:
+        rows = rows[row_codes(rows) == KEPT]
     return comparison.tally(rows, 0, np.zeros(len(rows), np.int64), 1)
 
 

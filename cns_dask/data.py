@@ -15,10 +15,10 @@ from dask.delayed import Delayed
 from dask.utils import natural_sort_key
 
 from cns_dask import annotated, cubes, tables
-from cns_dask.arrays import is_in_memory, is_zarr, lazy_foreign, open_array
+from cns_dask.arrays import is_array_at, is_in_memory, is_zarr, lazy_foreign, open_array
 from cns_dask.cubes import NUMERIC
 from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidSettingError, InvalidTypeError
-from cns_dask.places import Place
+from cns_dask.places import matches
 from cns_dask.plan import rows_per_chunk
 from cns_dask.types import Data
 
@@ -50,6 +50,11 @@ class Reading:
         """The options, by name."""
         named = {"columns": self.columns, "component": self.component, "features": self.features}
         return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def by_name(self) -> bool:
+        """Whether columns are given by names, not positions."""
+        return self.columns is not None and not all(str(name).lstrip("-").isdigit() for name in self.columns)
 
     def but(self, *understood: str) -> None:
         """Refuse the options that a source does not understand; those of other data do not matter to it."""
@@ -115,6 +120,8 @@ def open_data(
     """
     if isinstance(source, Data):
         return _checked(source, min_rows, counted=counted) if source.sizes is None else source
+    if isinstance(columns, str) or any(isinstance(column, bool | np.bool_) for column in columns or ()):
+        raise InvalidSettingError(f"columns must be a list of names or positions, as ['price']. Got {columns!r}.")
     given = Reading(columns, component, features).given
     remembered = {name: value for name, value in (like or {}).items() if name not in given}
     reading = Reading(**given, **remembered, remembered=frozenset(remembered))
@@ -125,7 +132,10 @@ def open_data(
 
 def _plain(value: Any) -> Any:
     """An option as it can be stored."""
-    return value if isinstance(value, str) else [each if isinstance(each, int) else str(each) for each in value]
+    if isinstance(value, str):
+        return value
+    plain = (each.item() if isinstance(each, np.generic) else each for each in value)
+    return [each if isinstance(each, int) else str(each) for each in plain]
 
 
 def _open(source: Any, reading: Reading, min_rows: int) -> Data:
@@ -149,7 +159,7 @@ def _open(source: Any, reading: Reading, min_rows: int) -> Data:
         source = source[reading.component]
     else:
         reading.but("columns")
-    return _chosen(_open_matrix(source, min_rows), reading.columns)
+    return _chosen(_open_matrix(source, min_rows), reading)
 
 
 def _open_matrix(source: Any, min_rows: int = 0) -> Data:
@@ -172,14 +182,16 @@ def _open_annotated(adata: Any, reading: Reading, min_rows: int) -> Data:
     matrix = annotated.matrix_of(adata, reading.component)
     if tables.is_table(matrix):
         return tables.open_table(matrix, reading.columns)
-    columns = reading.columns
-    if columns is not None and reading.component in (None, "X") and not all(isinstance(name, int) for name in columns):
-        columns = adata.var_names.get_indexer(columns).tolist()
-        if min(columns, default=0) < 0:
-            raise InvalidSettingError(f"columns must be names of variables. Got {list(reading.columns or ())}.")
-    opened = _chosen(_open_matrix(matrix, min_rows), columns)
+    opened = _chosen(_open_matrix(matrix, min_rows), _variables(reading, lambda: adata.var_names))
     lazy = isinstance(opened.form, Arrays) and opened.form.lazy
     return opened if lazy else replace(opened, form=tables.Table(adata.obs_names))
+
+
+def _variables(reading: Reading, names: Callable[[], Any]) -> Reading:
+    """The options, with positions instead of names of variables of the matrix X."""
+    if reading.columns is None or reading.component not in (None, "X") or not reading.by_name:
+        return reading
+    return replace(reading, columns=annotated.positions_of(names(), reading.columns))
 
 
 def _open_path(location: str, reading: Reading) -> Data:
@@ -187,7 +199,7 @@ def _open_path(location: str, reading: Reading) -> Data:
     remote = "://" in location
     if not remote:
         location = str(Path(location).expanduser().absolute())  # workers may have another working directory
-        if not any(sign in location for sign in GLOB) and not Path(location).exists():
+        if not _is_pattern(location) and not Path(location).exists():
             raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
     for endings, reader in ((tables.PARQUET, tables.open_parquet), (tables.CSV, tables.open_csv)):
         if _holds(location, endings):
@@ -201,19 +213,17 @@ def _open_path(location: str, reading: Reading) -> Data:
 def _open_array_path(location: str, reading: Reading) -> Data:
     if location.endswith((".npy", ".npz")):
         reading.but("columns")
-        return _chosen(
-            _of_npz(location) if location.endswith(".npz") else _of_dask(open_path(location)), reading.columns
-        )
+        return _chosen(_of_npz(location) if location.endswith(".npz") else _of_dask(open_path(location)), reading)
     if location.endswith((".nc", ".nc4")) or (reading.features is not None):
         reading.but("columns", "features")
         return cubes.open_cube(cubes.read_cube(location), reading.columns, reading.features)
     if annotated.is_annotated_store(location):
         reading.but("columns", "component")
-        return _chosen(_of_dask(annotated.read_matrix(location, reading.component)), reading.columns)
-    named = reading.columns is not None and not all(str(name).lstrip("-").isdigit() for name in reading.columns)
-    if named and reading.component is None:
+        opened = _of_dask(annotated.read_matrix(location, reading.component))
+        return _chosen(opened, _variables(reading, lambda: annotated.read_names(location)))
+    if reading.by_name and reading.component is None and not is_array_at(location):
         return cubes.open_cube(cubes.read_cube(location), reading.columns)
-    return _chosen(_of_dask(open_array(location, reading.component)), reading.columns)
+    return _chosen(_of_dask(open_array(location, reading.component)), reading)
 
 
 def _holds(location: str, endings: tuple[str, ...]) -> bool:
@@ -222,19 +232,23 @@ def _holds(location: str, endings: tuple[str, ...]) -> bool:
     if plain.endswith(endings):
         return True
     folder = Path(plain)
-    return endings is tables.PARQUET and folder.is_dir() and any(folder.glob("*.parquet"))
+    return endings is tables.PARQUET and folder.is_dir() and any(folder.rglob("*.parquet"))
 
 
 def _files(location: str) -> tuple[str, ...]:
     """The files of a path, URL or glob, numbers in their names in order."""
-    at = min((location.find(sign) for sign in GLOB if sign in location), default=-1)
-    if at < 0 or _is_web(location):
+    if not _is_pattern(location) or _is_web(location):
         return (location,)
-    root = location[:at].rpartition("/")[0]
-    found = tuple(sorted(Place(root).matches(location[len(root) + 1 :]), key=natural_sort_key))
+    root = location[: min(location.find(sign) for sign in GLOB if sign in location)].rpartition("/")[0]
+    found = tuple(sorted(matches(root, location[len(root) + 1 :]), key=natural_sort_key))
     if not found:
         raise DataNotFoundError(f"The pattern must match a file. Got {location}, which matches none.")
     return found
+
+
+def _is_pattern(location: str) -> bool:
+    """Whether a path or URL stands for several files."""
+    return any(sign in location for sign in GLOB) and ("://" in location or not Path(location).exists())
 
 
 def _is_web(location: str) -> bool:
@@ -350,16 +364,22 @@ def _of_memory(source: Any, min_rows: int) -> Data:
     return Data(da.from_array(checked, chunks=(rows, -1), name=False), Arrays(lazy=False), in_memory=True)
 
 
-def _chosen(data: Data, columns: Sequence[Any] | None) -> Data:
-    """Some columns of an array, by position."""
+def _chosen(data: Data, reading: Reading) -> Data:
+    """Some columns of an array, by position; one that has only those that a table was chosen by name is these."""
+    columns, width = reading.columns, data.X.shape[1] if data.X.ndim == 2 else 0
     if columns is None:
         return data
+    if "columns" in reading.remembered and reading.by_name:
+        if width == len(columns):
+            return data
+        raise InvalidDataError(
+            f"The rows must have the {len(columns)} features of the fit, in this order: {list(columns)}. Got {width}."
+        )
     try:
-        positions = [int(column) for column in columns]
-        return replace(data, X=data.X[:, positions])
+        return replace(data, X=data.X[:, [int(column) for column in columns]])
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidSettingError(
-            f"columns of an array must be positions, 0 to {data.X.shape[1] - 1}. Got {list(columns)}."
+            f"columns of an array must be positions, 0 to {width - 1}. Got {list(columns)}."
         ) from error
 
 
@@ -383,7 +403,11 @@ def _checked(data: Data, min_rows: int, *, counted: bool) -> Data:
     _refuse_kind(array.dtype)
     if isinstance(array._meta, np.ma.MaskedArray):
         array = array.map_blocks(unmasked, dtype=np.float64, meta=np.empty((0, 0)))
-    if counted and any(np.isnan(size) for size in array.shape):
+    if counted and isinstance(data.form, tables.LazyTable) and not data.files:
+        form, counts = data.form.counted()
+        data = replace(data, form=form)
+        array = da.Array(array.dask, array.name, (counts, array.chunks[1]), meta=array._meta)
+    elif counted and any(np.isnan(size) for size in array.shape):
         array = array.compute_chunk_sizes()
     n_rows, n_features = array.shape
     if n_rows < min_rows or n_features < 1:

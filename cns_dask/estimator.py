@@ -204,7 +204,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
 
     def _predicted(self, X: Any, field: str, name: str) -> Any:
         check_is_fitted(self)
-        data = open_new(self.result_, X)
+        data = open_new(self.result_, X, by_name=False)  # scikit-learn wants the same names in the same order
         self._check_features(data, reset=False)
         return predict_like(self.result_, data, field, name)
 

@@ -110,7 +110,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         check_begin(work, plan.disk_bytes)
         rows, transform = work.sent(data.X) if data.in_memory else data.X, as_is
         if width is not None and n_features > width:
-            transform = work.once("preprocess", lambda: with_components(rows, as_is, width, sparse=True), drop=False)
+            transform = work.once("preprocess", lambda: with_components(rows, as_is, width), drop=False)
         work.run("points", work.fill({"points": apply_transform(rows, transform)}, plan.rows_per_chunk))
         known = find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
         store.describe_graph(**known)

@@ -224,6 +224,7 @@ def _fit(task: _Task, settings: Settings, store: ResultStore, progress: Progress
     store.put("cluster", np.sort(numbers))
     store.describe(
         reading={} if task.data is None else task.data.reading,
+        features=None if task.data is None else _plain_names(task.data.names),
         settings=settings.as_dict(),
         choice=asdict(choice),
         n_candidates={str(k): count for k, count in found["n_candidates"].items()},
@@ -257,6 +258,11 @@ def _check_candidates(candidates: dict[int, Candidates], settings: Settings) -> 
         )
 
 
+def _plain_names(names: tuple[Any, ...] | None) -> list[Any] | None:
+    """Names that can be stored and found again: others are left out."""
+    return list(names) if names and all(type(name) in (str, int) for name in names) else None
+
+
 def _as_json(value: float) -> float | None:
     return value if np.isfinite(value) else None  # JSON has no NaN
 
@@ -278,16 +284,14 @@ class _Stages:
             self.work.run("kept", self.work.fill({"rows": numbers}, rows))
             X = kept_rows(X, counts)
         X = X.rechunk({0: rows})
-        transform: Transform = self.work.once(
-            "preprocess", lambda: self._transform(X, data.sparse, settings), drop=False
-        )
+        transform: Transform = self.work.once("preprocess", lambda: self._transform(X, settings), drop=False)
         self.work.run("points", self.work.fill({"points": apply_transform(X, transform)}, rows))
         return transform
 
-    def _transform(self, X: da.Array, sparse: bool, settings: Settings) -> Transform:
+    def _transform(self, X: da.Array, settings: Settings) -> Transform:
         names = ("metric", "scale", "max_components")
         with self.work.progress.stage("preprocess", 1) as advance:
-            transform = learn_transform(X, sparse=sparse, **{name: getattr(settings, name) for name in names})
+            transform = learn_transform(X, **{name: getattr(settings, name) for name in names})
             advance()
         return transform
 

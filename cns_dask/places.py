@@ -243,6 +243,11 @@ class Place:
         return shutil.disk_usage(self.path).free if self.is_local else None
 
 
+def matches(folder: str, pattern: str) -> list[str]:
+    """Paths or URLs of the files in a folder, or a whole bucket, whose names match a pattern with * and ?."""
+    return _folder(folder.removeprefix("file://")).matches(pattern)
+
+
 def _folder(path: str) -> Place:
     """A folder that may be a whole bucket."""
     place = Place.__new__(Place)

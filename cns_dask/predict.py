@@ -180,9 +180,6 @@ def predict(result: Result, new: Any, **reading: Any) -> Clustering:
     """
     predictor = Predictor(result)
     data = open_new(result, new, **reading)
-    n_features = result.transform.n_features
-    if data.X.shape[1] != n_features:
-        raise InvalidDataError(f"The rows must have {n_features} features. Got {data.X.shape[1]}.")
     X = in_worker_memory(data.X) if data.in_memory else data.X
     starts = np.nan_to_num(np.cumsum([0, *X.chunks[0][:-1]])).astype(int).tolist()
     blocks = [
@@ -222,9 +219,14 @@ class Field:
         return self._predictor.__dask_tokenize__(), self._name
 
 
-def open_new(result: Result, new: Any, **reading: Any) -> Data:
-    """Open new rows as those of the fit were."""
-    return open_data(new, like=result.reading, min_rows=1, counted=False, **reading)
+def open_new(result: Result, new: Any, *, by_name: bool = True, **reading: Any) -> Data:
+    """Open new rows as those of the fit were; if `by_name`, the columns of a table are found by their names."""
+    columns = {"columns": result.columns} if by_name and result.columns else {}
+    data = open_data(new, like=columns | result.reading, min_rows=1, counted=False, **reading)
+    n_features = result.transform.n_features
+    if data.X.shape[1] != n_features:
+        raise InvalidDataError(f"The rows must have {n_features} features. Got {data.X.shape[1]}.")
+    return data
 
 
 def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clustering:

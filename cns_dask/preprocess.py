@@ -25,12 +25,8 @@ SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def learn_transform(
-    X: da.Array, *, metric: str, scale: bool, max_components: int | None, sparse: bool = False
-) -> Transform:
+def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: int | None) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d).
-
-    Rows that are `sparse` may have so many columns that the exact axes are out of reach.
 
     Raises
     ------
@@ -61,7 +57,7 @@ def learn_transform(
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
     if max_components is None or kept.size <= max_components:
         return transform
-    return with_components(X, transform, max_components, sparse)
+    return with_components(X, transform, max_components)
 
 
 def _unit(largest: FloatArray, scale: bool) -> FloatArray:
@@ -119,17 +115,17 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
     return np.asarray(rows / norms)
 
 
-def with_components(X: da.Array, transform: Transform, n_components: int, sparse: bool) -> Transform:
+def with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
     """Add the first principal axes of the scaled rows.
 
     The rows are centred, so these are their first singular vectors: exact ones by PCA, which holds a square
-    factor as wide as the rows for every chunk; where these are too many, and of `sparse` rows, those in a subspace.
+    factor as wide as the rows for every chunk; where these are too large, those in a subspace.
     """
     from dask_ml.decomposition import PCA
 
     scaled = apply_transform(X, replace(transform, normalize=False))
     n_components = min(n_components, X.shape[0])
-    if sparse or FLOAT * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
+    if FLOAT * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
         components = _axes_in_subspace(scaled, n_components)
     else:
         components = np.asarray(PCA(n_components=n_components, svd_solver="full").fit(scaled).components_)

@@ -307,8 +307,8 @@ class Result:
 
     @property
     def columns(self) -> list[Any] | None:
-        """The columns that the fit was asked to use; None for all."""
-        return self.reading.get("columns")
+        """Names of the features: the columns that the fit was asked to use, or all of a table; None for others."""
+        return self.reading.get("columns") or _names(self._store.attributes.get("features"))
 
     def to_dataframe(self, like: Any = None, *, memberships: bool = True, **reading: Any) -> Any:
         """Label, confidence and memberships of every row as a table.
@@ -357,8 +357,8 @@ class Result:
         return data.give(getattr(self, field), name, clusters) if placed is None else placed
 
     def _placed(self, data: Data, names: dict[str, tuple[str, list[int] | None]]) -> Any:
-        """Stored arrays beside the index of the caller's own lazy table, if that can be done by partition."""
-        if data.files or not isinstance(data.form, LazyTable) or not data.form.keeps_partitions:
+        """Stored arrays beside the index of the caller's own lazy table."""
+        if not isinstance(data.form, LazyTable) or not data.form.marks or data.sizes is None:
             return None
         return data.form.placed([self.stored(field) for field in names], list(names.values()), data.sizes)
 
@@ -421,6 +421,12 @@ class Result:
         [4, 5, 6]
         """
         return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
+
+
+def _names(found: Any) -> list[Any] | None:
+    """Names from a store, which come from anywhere."""
+    is_list = isinstance(found, list) and all(isinstance(name, str | int) for name in found)
+    return found if is_list and found else None
 
 
 def stored_graph(store: ResultStore) -> NeighborGraph:

@@ -112,8 +112,12 @@ def on_every_worker(function: Callable[..., Any], *arguments: Any) -> dict[str, 
     client = active_client()
     if client is None:
         return {"this process": function(*arguments)}
-    found = client.run(function, *arguments, on_error="ignore")  # a worker that dies is no matter: others do its work
-    return {f"worker {address}": value for address, value in found.items()}
+    found = client.run(function, *arguments, on_error="return")  # a worker that dies is no matter: others do its work
+    values = {f"worker {address}": value for address, value in found.items() if not isinstance(value, Exception)}
+    if not values:
+        errors = {f"{type(value).__name__}: {value}" for value in found.values()}
+        raise SchedulerError(f"A worker must be able to do it. Got none ({', '.join(errors) or 'none is there'}).")
+    return values
 
 
 def active_client() -> Any | None:

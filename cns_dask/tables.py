@@ -6,8 +6,9 @@ nothing moves between partitions.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -159,26 +160,25 @@ class LazyTable:
 
     table: Any
     features: tuple[Any, ...] = ()
+    marks: tuple[str, ...] = ()  # of the partitions, once they are counted
 
     def mapped(self, function: Callable[[FloatArray], Any], name: str, clusters: Sequence[int] | None) -> Any:
         """The values of `function` of the rows of each partition."""
         none = beside(self.table._meta.index, function(np.empty((0, len(self.features)))), name, clusters)
         return self.table[list(self.features)].map_partitions(map_frame, function, name, clusters, meta=none)
 
-    @property
-    def keeps_partitions(self) -> bool:
-        """Whether what is mapped from the table has its partitions: small ones of Parquet may be read together."""
-        mapped = self.table.map_partitions(_as_it_is, meta=self.table._meta)
-        return bool(mapped.optimize(fuse=False).npartitions == self.table.npartitions)
+    def counted(self) -> tuple[LazyTable, tuple[int, ...]]:
+        """The form with marks by which partitions are known again, and the number of rows in each."""
+        parts = [dask.delayed(mark_part)(part) for part in partitions(self.table[list(self.features)])]
+        marks, sizes = zip(*dask.compute(*parts), strict=True)
+        return replace(self, marks=marks), sizes
 
-    def placed(
-        self, stored: list[Any], names: list[tuple[str, Sequence[int] | None]], sizes: tuple[int, ...] | None
-    ) -> Any:
-        """Stored arrays of all rows, side by side, in the partitions of the table, which are of these sizes."""
+    def placed(self, stored: list[Any], names: list[tuple[str, Sequence[int] | None]], sizes: tuple[int, ...]) -> Any:
+        """Stored arrays of all rows, side by side, beside the index of the table."""
         none = [np.empty((0, *values.shape[1:]), values.dtype) for values in stored]
         meta = side_by_side(self.table._meta.index, none, names)
-        starts = np.cumsum([0, *(sizes or ())]).tolist()
-        return self.table.map_partitions(place_part, stored, names, starts, meta=meta)
+        table = self.table[list(self.features)]
+        return table.map_partitions(place_part, stored, names, Known(self.marks, sizes), meta=meta)
 
     def give(self, values: Any, name: str, clusters: Sequence[int] | None, sizes: tuple[int, ...] | None) -> Any:
         """Values of all rows, lazily."""
@@ -213,26 +213,52 @@ def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: An
     return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
 
 
-def _as_it_is(frame: Any) -> Any:
-    return frame
+def mark_part(frame: Any) -> tuple[str, int]:
+    """What a pandas DataFrame is known by, values and index, and its length."""
+    from pandas.util import hash_pandas_object
+
+    hashes = hash_pandas_object(frame, index=True).to_numpy()
+    return hashlib.blake2b(hashes.tobytes(), digest_size=16).hexdigest(), len(frame)
 
 
-def place_part(
-    frame: Any,
-    stored: list[Any],
-    names: list[tuple[str, Sequence[int] | None]],
-    starts: list[int],
-    partition_info: Any = None,
-) -> Any:
-    """What was found for the rows of one partition, beside its index."""
-    first, last = starts[partition_info["number"]], starts[partition_info["number"] + 1]
-    if len(frame) != last - first:
+class Known:
+    """Partitions by their marks.
+
+    Not by their numbers: Dask numbers partitions anew where only some of them are asked for, and it may read several
+    small files as one.
+    """
+
+    def __init__(self, marks: tuple[str, ...], sizes: tuple[int, ...]) -> None:
+        self._sizes, self._starts = sizes, np.cumsum([0, *sizes]).tolist()
+        self._numbers: dict[str, int] = {}
+        for number, mark in enumerate(marks):
+            self._numbers.setdefault(mark, number)
+
+    def rows(self, frame: Any) -> list[slice]:
+        """The rows of a frame that is one partition, or several of them."""
+        if not len(frame):
+            return []
+        number = self._numbers.get(mark_part(frame)[0])
+        if number is not None:
+            return [slice(self._starts[number], self._starts[number + 1])]
+        for size in sorted({size for size in self._sizes if 0 < size < len(frame)}):
+            number = self._numbers.get(mark_part(frame.iloc[:size])[0])
+            if number is not None:
+                return [slice(self._starts[number], self._starts[number + 1]), *self.rows(frame.iloc[size:])]
         raise InvalidDataError(
-            f"A table must stay as it was when it was clustered. Got a partition of {len(frame)} rows instead of "
-            f"{last - first}. Write it, and cluster what was written."
+            f"A table must stay as it was when it was clustered. Got {len(frame)} other rows. Write it, and cluster "
+            "what was written; or use assign_clusters(table, model)."
         )
-    blocks = [np.asarray(values[first:last]) if last > first else np.empty((0, *values.shape[1:])) for values in stored]
-    blocks = [block.astype(values.dtype, copy=False) for block, values in zip(blocks, stored, strict=True)]
+
+
+def place_part(frame: Any, stored: list[Any], names: list[tuple[str, Sequence[int] | None]], known: Known) -> Any:
+    """What was found for the rows of one partition, beside its index."""
+    rows = known.rows(frame)
+    empty = [np.empty((0, *values.shape[1:]), values.dtype) for values in stored]
+    blocks = [
+        np.concatenate([nothing, *(np.asarray(values[some]) for some in rows)])
+        for values, nothing in zip(stored, empty, strict=True)
+    ]
     return side_by_side(frame.index, blocks, names)
 
 

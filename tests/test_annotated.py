@@ -62,7 +62,15 @@ def test_matrices_and_their_names(cells, blobs, tmp_path):
     np.testing.assert_array_equal(open_data(tmp_path / "x.h5ad", component="layers/counts").X.compute(), blobs)
     backed = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")
     np.testing.assert_array_equal(open_data(backed).X.compute(), np.abs(blobs))
+    with pytest.raises(InvalidDataError, match="must be all of a file"):
+        open_data(backed[:100])
     backed.file.close()
+    np.testing.assert_array_equal(
+        open_data(tmp_path / "x.h5ad", columns=["y", "v"]).X.compute(), np.abs(blobs)[:, [3, 0]]
+    )
+    empty = anndata.AnnData(obs=cells.obs, obsm={"X_pca": blobs})
+    with pytest.raises(InvalidDataError, match="must have a matrix X. Got none. Choose a component: obsm/X_pca"):
+        open_data(empty)
     for source in (cells, tmp_path / "x.h5ad"):
         for component in ("obs", "obsm", "X/a"):
             with pytest.raises(InvalidSettingError, match="X, obsm/KEY or layers/KEY"):

@@ -107,6 +107,12 @@ def test_drift_of_new_rows(centers, old, tmp_path):
     assert (here.n_rows, here.n_new) == (300, 300)
     assert here.outside < 0.05
     assert drift(old, draw(centers, 1500, 0)).n_new == 0
+    with pytest.raises(InvalidDataError, match="must have 12 features. Got 24"):
+        drift(old, np.tile(centers, 2))
+    holes = draw(centers, 300, 1)
+    skipping = CNS(n_neighbors=12, lam=0.1, missing="skip").fit(holes)
+    holes[:10, 0] = np.nan
+    assert drift(skipping, holes).n_rows == 290
     between = drift(old, np.random.default_rng(0).uniform(-8, 8, (300, 12)))
     assert between.outside > 0.8
     assert between.confidence < here.confidence

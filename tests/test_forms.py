@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cns_dask import CNS, open_data, open_result
 from cns_dask.cli import app
+from cns_dask.errors import InvalidSettingError
 
 NAMES = list("abcde")
 SHAPE = (20, 30)  # of the rows of a cube
@@ -205,6 +206,24 @@ def test_fit_predict_and_command_line_agree_with_numpy(form, reference, blobs, n
     run("predict", tmp_path / "fit.zarr", store(new, folders["new"]), "--out", tmp_path / "new.zarr")
     labels = zarr.open_array(str(tmp_path / "new.zarr" / "labels"))[...]
     np.testing.assert_array_equal(labels, reference.predict(new))
+
+
+def test_many_sparse_columns_give_the_labels_of_the_same_dense_ones():
+    rng = np.random.default_rng(0)
+    topic = rng.integers(3, size=500)
+    words = sp.csr_matrix(rng.poisson(0.05 + 0.6 * (np.arange(240) // 80 == topic[:, None]))).astype(float)
+    dense = CNS().fit(words.toarray())
+    for source in (words, da.from_array(words.toarray(), chunks=(90, 240)).map_blocks(sp.csr_array)):
+        np.testing.assert_array_equal(plain(CNS().fit(source).labels_), dense.labels_)
+
+
+def test_a_model_of_named_columns_takes_stored_arrays_of_just_these(blobs, tmp_path):
+    model = CNS(n_neighbors=12, lam=0.1).fit(table(blobs), columns=NAMES)
+    for path in (saved_zarr(blobs, tmp_path), saved_npy(blobs, tmp_path)):
+        with pytest.warns(UserWarning, match="does not have valid feature names"):
+            np.testing.assert_array_equal(model.predict(path).compute(), model.labels_)
+    with pytest.raises(InvalidSettingError, match="must be positions"):
+        open_data(tmp_path / "x.zarr", columns=NAMES)
 
 
 def test_lazy_forms_give_lazy_answers(blobs, tmp_path):

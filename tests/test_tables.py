@@ -1,11 +1,12 @@
 import dask
 import dask.dataframe as dd
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
 from dask.callbacks import Callback
 
-from cns_dask import CNS, neighbor_graph, open_data
+from cns_dask import CNS, Predictor, assign_clusters, drift, neighbor_graph, open_data
 from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidSettingError
 
 NAMES = list("abcde")
@@ -80,6 +81,30 @@ def test_answers_are_put_beside_the_table_without_a_shuffle(blobs, tmp_path, sou
     np.testing.assert_array_equal(every.loc[found.index, "cluster"], reference.labels_)
 
 
+@pytest.mark.parametrize("ask", [
+    lambda table: table.partitions[1], lambda table: table.get_partition(2), lambda table: table.partitions[[4, 2]],
+])  # fmt: skip
+def test_some_partitions_get_their_own_rows(blobs, ask):
+    table = dd.from_pandas(pd.DataFrame(blobs, columns=NAMES), npartitions=6)  # of the same size
+    model = CNS(n_neighbors=12, lam=0.1).fit(table)
+    labels = pd.Series(CNS(n_neighbors=12, lam=0.1).fit(blobs).labels_)
+    for found in (ask(model.labels_), ask(table.assign(cluster=model.labels_))["cluster"]):
+        some = found.compute()
+        assert len(some) > 0
+        np.testing.assert_array_equal(some, labels[some.index])
+
+
+def test_files_that_are_read_together_and_count_their_rows_alike(blobs, tmp_path):
+    wide = pd.DataFrame(blobs, columns=NAMES).assign(**{f"more{at}": 0.0 for at in range(40)})
+    for number in range(6):
+        wide[100 * number : 100 * number + 100].reset_index(drop=True).to_parquet(tmp_path / f"part.{number}.parquet")
+    table = dd.read_parquet(tmp_path)[NAMES]
+    model = CNS(n_neighbors=12, lam=0.1).fit(table)
+    found = table.assign(cluster=model.labels_).compute()
+    np.testing.assert_array_equal(found["cluster"], CNS(n_neighbors=12, lam=0.1).fit(blobs).labels_)
+    np.testing.assert_array_equal(found[NAMES], blobs)
+
+
 def test_a_table_of_a_few_columns_of_files_still_gets_its_rows(blobs, tmp_path):
     parts(blobs, 12).to_parquet(tmp_path / "x.parquet")
     table = dd.read_parquet(tmp_path / "x.parquet")[NAMES[:2]]  # of which Dask reads several together
@@ -99,7 +124,7 @@ def test_a_table_that_has_changed_is_an_error(blobs):
     table = dd.from_map(part, range(3), meta=pd.DataFrame(columns=NAMES, dtype=float))
     model = CNS(n_neighbors=12, lam=0.1).fit(table)
     state["rows"] = 199
-    with pytest.raises(InvalidDataError, match="Got a partition of 199 rows instead of 200"):
+    with pytest.raises(InvalidDataError, match="Got 199 other rows"):
         model.labels_.compute(scheduler="synchronous")
 
 
@@ -169,6 +194,29 @@ def test_missing_values_of_every_type_are_nan():
         np.testing.assert_array_equal(open_data(each).X.compute(), expected)
 
 
+def test_features_are_found_by_their_names(blobs, tmp_path):
+    table = pd.DataFrame(blobs * [1, 10, 100, 1, 1], columns=NAMES)
+    model = CNS(n_neighbors=12, lam=0.1).fit(table)
+    other = table[NAMES[::-1]].assign(word="x")
+    np.testing.assert_array_equal(assign_clusters(other, model)["cluster"], model.labels_)
+    np.testing.assert_array_equal(Predictor(model)(other), model.labels_)
+    assert drift(model, other).n_new == 0
+    chosen = CNS(n_neighbors=12, lam=0.1).fit(table, columns=list(pd.Index(NAMES[:3])))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):  # scikit-learn's
+        np.testing.assert_array_equal(chosen.predict(table.to_numpy()[:, :3]), chosen.labels_)  # just these
+    with pytest.raises(InvalidDataError, match=r"the 3 features of the fit, in this order: \['a', 'b', 'c'\]. Got 5"):
+        chosen.predict(table.to_numpy())
+    numbered = pd.DataFrame(blobs)
+    by_number = CNS(n_neighbors=12, lam=0.1).fit(numbered, columns=list(np.arange(3)))
+    np.testing.assert_array_equal(by_number.predict(numbered), by_number.labels_)
+
+
+@pytest.mark.parametrize("columns", ["price", [True, False, True, True, True]])
+def test_columns_are_a_list_of_names_or_positions(blobs, columns):
+    with pytest.raises(InvalidSettingError, match="must be a list of names or positions"):
+        open_data(blobs, columns=columns)
+
+
 def test_neighbours_of_some_columns(blobs):
     table = pd.DataFrame(blobs, columns=NAMES).assign(word="x")
     found = neighbor_graph(table, 5, columns=NAMES[:3]).indices.compute()
@@ -199,6 +247,20 @@ def test_files_are_read_by_the_numbers_in_their_names(tmp_path):
     for number in (2, 10, 1):
         pd.DataFrame({"a": [number, number + 0.5]}).to_csv(tmp_path / f"x{number}.csv", index=False)
     assert open_data(tmp_path / "x*.csv").X.compute().ravel().tolist() == [1, 1.5, 2, 2.5, 10, 10.5]
+
+
+def test_folders_of_folders_and_names_like_patterns(blobs, tmp_path):
+    table = pd.DataFrame(blobs, columns=NAMES)
+    for year in (1, 2):
+        (tmp_path / "hive" / f"year={year}").mkdir(parents=True)
+        table[300 * year - 300 : 300 * year].to_parquet(tmp_path / "hive" / f"year={year}" / "p.parquet")
+    np.testing.assert_array_equal(open_data(tmp_path / "hive", columns=NAMES).X.compute(), blobs)
+    (tmp_path / "run[1]").mkdir()
+    table.to_parquet(tmp_path / "run[1]" / "p.parquet")
+    assert open_data(tmp_path / "run[1]" / "p.parquet").X.shape == (600, 5)
+    with fsspec.open("memory://bucket/p1.parquet", "wb") as file:
+        table.to_parquet(file)
+    assert open_data("memory://bucket/*.parquet").X.shape == (600, 5)
 
 
 def test_results_as_tables_by_row_number_and_by_index(blobs):

@@ -4,7 +4,11 @@
 set -euo pipefail
 hosts=${1:?"usage: start.sh HOSTS"}
 read -ra login <<<"${SSH:-ssh}"
-bin=$(dirname "$(command -v dask)")
+dask=$(command -v dask) || {
+    echo "start.sh: dask must be on the path. Activate the environment that has cns_dask." >&2
+    exit 2
+}
+bin=$(dirname "$dask")
 shared=(--scheduler-file "$PWD/scheduler.json" ${INTERFACE:+--interface "$INTERFACE"})
 sizes=(--nworkers 1 --nthreads "${NTHREADS:-2}" --memory-limit "${MEMORY:-7GiB}")
 
@@ -14,8 +18,8 @@ remote() {
     shift 2
     local line
     line=$(printf '%q ' "$@")
-    "${login[@]}" -n "$host" "cd $(printf '%q' "$PWD") && PATH=$(printf '%q' "$bin"):\$PATH \
-nohup $line >$name.log 2>&1 </dev/null & echo \$! >$name.pid"
+    "${login[@]}" -n "$host" "cd $(printf '%q' "$PWD") && \
+{ PATH=$(printf '%q' "$bin"):\$PATH nohup $line >$name.log 2>&1 </dev/null & echo \$! >$name.pid; }"
 }
 
 if [ -e scheduler.json ]; then

@@ -10,6 +10,8 @@ end() {
     if [ -e "$2.pid" ]; then
         "${login[@]}" -n "$1" "kill $(<"$2.pid") 2>/dev/null || true"
         rm "$2.pid"
+    else
+        echo "stop.sh: $2.pid must be in this folder. Got none: $2 was not started from here, or is ended." >&2
     fi
 }
 

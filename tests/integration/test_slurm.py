@@ -103,9 +103,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def submit(folder, env):
+def submit(folder, env, name):
     said = subprocess.run(
-        ["sbatch", "fit.sbatch", "data.zarr", "clusters.zarr"],
+        ["sbatch", f"--job-name={name}", "fit.sbatch", "data.zarr", "clusters.zarr"],
         cwd=folder,
         env=env,
         capture_output=True,
@@ -113,7 +113,7 @@ def submit(folder, env):
         check=True,
     ).stdout
     number = re.search(r"Submitted batch job (\d+)", said)[1]
-    return number, folder / f"cns-dask-{number}.out"
+    return number, folder / f"{name}.out"
 
 
 def state(number, env):
@@ -121,12 +121,12 @@ def state(number, env):
 
 
 def test_a_batch_job_that_is_cancelled_and_submitted_again(slurm, folder, reference):
-    first, log = submit(folder, slurm)
+    first, log = submit(folder, slurm, "first")
     wait_until(lambda: log.exists() and re.search(r"neighbors: (\d+) of \1,", log.read_text()), "neighbours")
     subprocess.run(["scancel", first], env=slurm, check=True)
     wait_until(lambda: state(first, slurm) == "", "end")
     assert not (folder / "clusters.zarr").exists()
-    second, log = submit(folder, slurm)
+    second, log = submit(folder, slurm, "second")
     wait_until(lambda: log.exists() and state(second, slurm) == "", "end")
     said = log.read_text()
     assert "graph: all of it was there" in said  # it went on
