@@ -12,17 +12,14 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
-from dask.utils import natural_sort_key
 
 from cns_dask import annotated, cubes, tables
 from cns_dask.arrays import is_array_at, is_in_memory, is_zarr, lazy_foreign, open_array
 from cns_dask.cubes import NUMERIC
 from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidSettingError, InvalidTypeError
-from cns_dask.places import matches
+from cns_dask.files import files_of, holds, is_pattern, is_web, open_path
 from cns_dask.plan import rows_per_chunk
 from cns_dask.types import Data
-
-GLOB = "*?["  # signs of a pattern
 
 
 @dataclass(frozen=True)
@@ -199,13 +196,13 @@ def _open_path(location: str, reading: Reading) -> Data:
     remote = "://" in location
     if not remote:
         location = str(Path(location).expanduser().absolute())  # workers may have another working directory
-        if not _is_pattern(location) and not Path(location).exists():
+        if not is_pattern(location) and not Path(location).exists():
             raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
     for endings, reader in ((tables.PARQUET, tables.open_parquet), (tables.CSV, tables.open_csv)):
-        if _holds(location, endings):
+        if holds(location, endings, folders=endings is tables.PARQUET):
             reading.but("columns")
-            files = _files(location)
-            return replace(reader(files, reading.columns), files=() if _is_web(location) else files)
+            files = files_of(location)
+            return replace(reader(files, reading.columns), files=() if is_web(location) else files)
     opened = _open_array_path(location, reading)
     return replace(opened, files=(location,))
 
@@ -224,72 +221,6 @@ def _open_array_path(location: str, reading: Reading) -> Data:
     if reading.by_name and reading.component is None and not is_array_at(location):
         return cubes.open_cube(cubes.read_cube(location), reading.columns)
     return _chosen(_of_dask(open_array(location, reading.component)), reading)
-
-
-def _holds(location: str, endings: tuple[str, ...]) -> bool:
-    """Whether files with one of these endings are meant: by name, or because a folder holds some."""
-    plain = location.rstrip("/")
-    if plain.endswith(endings):
-        return True
-    folder = Path(plain)
-    return endings is tables.PARQUET and folder.is_dir() and any(folder.rglob("*.parquet"))
-
-
-def _files(location: str) -> tuple[str, ...]:
-    """The files of a path, URL or glob, numbers in their names in order."""
-    if not _is_pattern(location) or _is_web(location):
-        return (location,)
-    root = location[: min(location.find(sign) for sign in GLOB if sign in location)].rpartition("/")[0]
-    found = tuple(sorted(matches(root, location[len(root) + 1 :]), key=natural_sort_key))
-    if not found:
-        raise DataNotFoundError(f"The pattern must match a file. Got {location}, which matches none.")
-    return found
-
-
-def _is_pattern(location: str) -> bool:
-    """Whether a path or URL stands for several files."""
-    return any(sign in location for sign in GLOB) and ("://" in location or not Path(location).exists())
-
-
-def _is_web(location: str) -> bool:
-    """Whether files come from a web server, which does not tell about changes."""
-    return location.startswith(("http://", "https://"))
-
-
-def open_path(location: str) -> da.Array:
-    """Open the array (.npy or Zarr) at a path or URL as it is."""
-    if "://" in location:
-        if location.endswith(".npy"):
-            raise InvalidDataError(f"A .npy file must be on a disk. Got {location}. Copy it, or store a Zarr array.")
-        return open_array(location)
-    path = Path(location).expanduser().absolute()
-    if not path.exists():
-        raise DataNotFoundError(f"The data must exist. Got {location}, which does not.")
-    return _open_npy(path) if path.suffix == ".npy" else open_array(str(path))
-
-
-def _open_npy(path: Path) -> da.Array:
-    """Rows of a .npy file, read by the workers themselves: a memory map would travel inside the graph."""
-    try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InvalidDataError(f"The file must be a plain .npy array. Got {path} ({error}).") from error
-    if mapped.ndim != 2 or mapped.size == 0:
-        return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape
-    return _by_rows(read_rows, path, mapped.shape, mapped.dtype)
-
-
-def _by_rows(read: Callable[..., Any], source: Any, shape: tuple[int, ...], dtype: Any) -> da.Array:
-    """A Dask array whose chunks are `read(source, rows)`."""
-    step = rows_per_chunk(*shape)
-    parts = [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
-    tasks = [(dask.delayed(read)(source, rows), (rows.stop - rows.start, shape[1])) for rows in parts]
-    return da.concatenate([da.from_delayed(task, size, dtype) for task, size in tasks])
-
-
-def read_rows(path: Path, rows: slice) -> np.ndarray[Any, Any]:
-    """Some rows of a .npy file."""
-    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[rows])
 
 
 def _of_npz(location: str) -> Data:

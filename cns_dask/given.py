@@ -9,8 +9,8 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.data import open_path
 from cns_dask.errors import InvalidDataError
+from cns_dask.files import open_path
 from cns_dask.places import Place
 from cns_dask.plan import rows_per_chunk
 from cns_dask.result import stored_graph

@@ -62,10 +62,7 @@ class Predictor:
     def __init__(self, model: Any) -> None:
         found = getattr(model, "result_", model)
         self.result: Result = found if isinstance(found, Result) else open_result(found)
-        if self.result.points is None:
-            raise NotAResultError(
-                "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
-            )
+        _check_rows_are_there(self.result)
         self._mark = digest(self.result.details)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,8 +216,16 @@ class Field:
         return self._predictor.__dask_tokenize__(), self._name
 
 
+def _check_rows_are_there(result: Result) -> None:
+    if result.points is None:
+        raise NotAResultError(
+            "The result must hold the training rows. Got a fit of a graph alone. Fit with the rows too."
+        )
+
+
 def open_new(result: Result, new: Any, *, by_name: bool = True, **reading: Any) -> Data:
     """Open new rows as those of the fit were; if `by_name`, the columns of a table are found by their names."""
+    _check_rows_are_there(result)
     columns = {"columns": result.columns} if by_name and result.columns else {}
     data = open_data(new, like=columns | result.reading, min_rows=1, counted=False, **reading)
     n_features = result.transform.n_features

@@ -16,7 +16,7 @@ PACKAGE = Path(cns_dask.__file__).parent
 #: A module imports only from modules to its left.
 ORDER = (
     "errors types settings plan kernels passes places records locks arrays store outputs progress runtime work memory "
-    "tables cubes annotated data preprocess exchange audit neighbors cells partitions descent transition columns "
+    "tables cubes annotated files data preprocess exchange audit neighbors cells partitions descent transition columns "
     "selection criterion memberships missing fingerprint result given approximate graphs grid predict exports changes "
     "pipeline flows forecast report demo warmup estimator cli"
 ).split()
