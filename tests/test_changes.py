@@ -4,6 +4,7 @@ import pytest
 from cns_dask import CNS, drift, open_result
 from cns_dask.changes import Tally, follow, in_words
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
+from cns_dask.report import write_report
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def cut(X, labels, how):
 
 
 @pytest.mark.parametrize(("how", "order"), [("moved", "same"), ("parted", "same"), ("parted", "other")])
-def test_a_cluster_that_was_cut_in_two_is_a_split(centers, old, how, order):
+def test_a_cluster_that_was_cut_in_two_is_a_split(centers, old, how, order, tmp_path):
     X = cut(draw(centers, 1500, 0), old.labels_, how)
     X = X if order == "same" else np.random.default_rng(0).permutation(X)  # then no row is known by its place
     model = CNS().fit(X, like=old)
@@ -68,6 +69,10 @@ def test_a_cluster_that_was_cut_in_two_is_a_split(centers, old, how, order):
     assert [(cluster, len(parts)) for cluster, parts in changes.splits] == [(2, 2)]
     assert (changes.births, changes.deaths, changes.merges) == ((), (), ())
     assert "cluster 2 was split into" in "\n".join(in_words(model.result_))
+    write_report(model.result_, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Since the earlier fit</h2><ul><li>" in page
+    assert "<li>cluster 2 was split into" in page
 
 
 def test_rows_at_their_places_are_the_same_rows_whatever_their_values(centers, old):
