@@ -21,7 +21,7 @@ import numpy as np
 
 from cns_dask.memberships import clustering_block
 from cns_dask.missing import KEPT, row_codes
-from cns_dask.predict import Predictor, open_new
+from cns_dask.predict import Predictor, check_features, open_new
 from cns_dask.preprocess import transform_rows
 from cns_dask.progress import Progress
 from cns_dask.result import Result
@@ -148,12 +148,13 @@ def drift(model: Any, new: Any, *, progress: Progress | None = None, **reading: 
     1.0
     """
     comparison = Comparison(Predictor(model).result)
-    data = open_new(comparison.predictor.result, new, **reading)
+    result = comparison.predictor.result
+    data = check_features(result, open_new(result, new, **reading))
     blocks = data.X.to_delayed().ravel()
     tasks = [dask.delayed(_tally_of_one)(comparison, block) for block in blocks]
     with (progress or Progress()).stage("drift", len(tasks)) as advance:
         tallies = run(tasks, advance, stage="drift")
-    return drift_of(added(tallies), comparison.predictor.result)
+    return drift_of(added(tallies), result)
 
 
 def _tally_of_one(comparison: Comparison, rows: FloatArray) -> tuple[Any, ...]:

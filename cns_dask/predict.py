@@ -176,7 +176,7 @@ def predict(result: Result, new: Any, **reading: Any) -> Clustering:
         Options of `open_data`; those of the fit count where they are not given.
     """
     predictor = Predictor(result)
-    data = open_new(result, new, **reading)
+    data = check_features(result, open_new(result, new, **reading))
     X = in_worker_memory(data.X) if data.in_memory else data.X
     starts = np.nan_to_num(np.cumsum([0, *X.chunks[0][:-1]])).astype(int).tolist()
     blocks = [
@@ -227,7 +227,11 @@ def open_new(result: Result, new: Any, *, by_name: bool = True, **reading: Any) 
     """Open new rows as those of the fit were; if `by_name`, the columns of a table are found by their names."""
     _check_rows_are_there(result)
     columns = {"columns": result.columns} if by_name and result.columns else {}
-    data = open_data(new, like=columns | result.reading, min_rows=1, counted=False, **reading)
+    return open_data(new, like=columns | result.reading, min_rows=1, counted=False, **reading)
+
+
+def check_features(result: Result, data: Data) -> Data:
+    """The same data, if they have as many features as those of the fit."""
     n_features = result.transform.n_features
     if data.X.shape[1] != n_features:
         raise InvalidDataError(f"The rows must have {n_features} features. Got {data.X.shape[1]}.")
