@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cns_dask.types import FloatArray
+from cns_dask.array_types import FloatArray
 
 
 def demo_points(n_rows: int = 3000, n_features: int = 8, n_clusters: int = 6, seed: int = 1) -> FloatArray:

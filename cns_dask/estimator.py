@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
-from cns_dask.data import Arrays, open_data
-from cns_dask.predict import open_new, predict_like
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.forms import ArrayForm, Data
+from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE
+from cns_dask.inputs.tables import empty_frame
 from cns_dask.progress import Progress, visible_progress
+from cns_dask.results.predict import open_new, predict_wrapped
 from cns_dask.settings import Settings
-from cns_dask.tables import CLUSTER, CONFIDENCE, empty_frame
-from cns_dask.types import Data
 
 
 class CNS(ClusterMixin, BaseEstimator):
@@ -43,9 +44,9 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
     confidence_
         How clearly each row belongs to its cluster (n,), 0 to 1.
     n_clusters_, n_neighbors_, lam_
-        The chosen cell.
+        The choice.
     criterion_
-        Criterion of every cell tried (k, lam, n_clusters).
+        Criterion of every (k, lam, n_clusters) tried.
     representatives_
         Row that represents each cluster (n_clusters_,).
     n_features_in_, feature_names_in_
@@ -83,23 +84,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         missing: str = "error",
         verbose: bool = False,
     ) -> None:
-        self.metric = metric
-        self.method = method
-        self.recall = recall
-        self.n_neighbors = n_neighbors
-        self.lam = lam
-        self.n_clusters = n_clusters
-        self.k_multipliers = k_multipliers
-        self.lam_multipliers = lam_multipliers
-        self.max_clusters = max_clusters
-        self.max_candidates = max_candidates
-        self.scale = scale
-        self.max_components = max_components
-        self.tol = tol
-        self.grid_tol = grid_tol
-        self.random_state = random_state
-        self.missing = missing
-        self.verbose = verbose
+        vars(self).update({name: value for name, value in locals().items() if name != "self"})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -115,7 +100,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         component: str | None = None,
         features: str | None = None,
         graph: Any = None,
-        like: Any = None,
+        previous: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         scratch: str | os.PathLike[str] | None = None,
@@ -135,8 +120,8 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
             A kNN graph of the rows that is used instead of searching for one: integers (row, neighbor) in memory, lazy
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
             `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
-        like
-            An earlier fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
+        previous
+            A previous fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
             the rows that the old model puts there, keep their numbers, others get numbers that none has had; the
             numbers may then have gaps. `result_.changes` tells of births, deaths, splits, merges and drift.
         out
@@ -145,14 +130,14 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         overwrite
             Replace a result of other data or settings that is already at `out`.
         scratch
-            Folder (path or URL) for intermediate values; beside the output if None.
+            Folder (path or URL) for intermediate arrays; beside the output if None.
 
         Examples
         --------
         >>> from cns_dask.demo import demo_points
         >>> X = demo_points(300)
         >>> first = CNS().fit(X)
-        >>> again = CNS().fit(X[::-1].copy(), like=first)
+        >>> again = CNS().fit(X[::-1].copy(), previous=first)
         >>> bool((again.labels_[::-1] == first.labels_).all()), again.result_.changes.births
         (True, ())
         """
@@ -160,16 +145,23 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         progress = visible_progress() if self.verbose else Progress()
         data = None if X is None else open_data(X, columns=columns, component=component, features=features)
         result = pipeline.fit(
-            data, settings, graph=graph, like=like, out=out, overwrite=overwrite, scratch=scratch, progress=progress
+            data,
+            settings,
+            graph=graph,
+            previous=previous,
+            out=out,
+            overwrite=overwrite,
+            scratch=scratch,
+            progress=progress,
         )
         if data is None:
-            lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")
-            data = Data(None, Arrays(lazy=lazy))
+            is_lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")
+            data = Data(None, ArrayForm(is_lazy=is_lazy))
         else:
             self._check_features(data, reset=True)
-        self.labels_ = result.like(data, "labels", CLUSTER)
-        self.memberships_ = result.like(data, "memberships", "memberships")
-        self.confidence_ = result.like(data, "confidence", CONFIDENCE)
+        self.labels_ = result.wrapped(data, "labels", CLUSTER)
+        self.memberships_ = result.wrapped(data, "memberships", "memberships")
+        self.confidence_ = result.wrapped(data, "confidence", CONFIDENCE)
         choice = result.choice
         self.n_clusters_, self.n_neighbors_, self.lam_ = choice.n_clusters, choice.n_neighbors, choice.lam
         self.criterion_ = result.criterion
@@ -187,7 +179,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         >>> CNS().fit(X).predict(X[:3])
         array([1, 0, 3])
         """
-        return self._predicted(X, "labels", CLUSTER)
+        return self._predict(X, "labels", CLUSTER)
 
     def predict_proba(self, X: Any) -> Any:
         """Memberships of every row of X (m, n_clusters_); lazy if X is.
@@ -200,15 +192,15 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         >>> CNS().fit(X).predict_proba(da.from_array(X, chunks=(100, 8))).shape
         (300, 4)
         """
-        return self._predicted(X, "memberships", "memberships")
+        return self._predict(X, "memberships", "memberships")
 
-    def _predicted(self, X: Any, field: str, name: str) -> Any:
+    def _predict(self, X: Any, field: str, name: str) -> Any:
         check_is_fitted(self)
         data = open_new(self.result_, X, by_name=False)  # scikit-learn wants the same names in the same order
         self._check_features(data, reset=False)
-        return predict_like(self.result_, data, field, name)
+        return predict_wrapped(self.result_, data, field, name)
 
     def _check_features(self, data: Data, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""
-        like = np.empty((0, data.X.shape[1])) if data.names is None else empty_frame(data.names)
-        validate_data(self, like, reset=reset, skip_check_array=True)
+        template = np.empty((0, data.X.shape[1])) if data.names is None else empty_frame(data.names)
+        validate_data(self, template, reset=reset, skip_check_array=True)

@@ -9,23 +9,15 @@ import dask
 import numpy as np
 
 from cns_dask import pipeline
-from cns_dask.data import open_data
 from cns_dask.errors import InvalidTypeError
-from cns_dask.predict import Predictor
-from cns_dask.result import Result
-from cns_dask.runtime import inside_task
+from cns_dask.execution.cluster import inside_task
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, from_parts, partitions
+from cns_dask.inputs.tables import is_lazy_table, is_table, numeric_columns, with_columns
+from cns_dask.results.predict import Predictor
+from cns_dask.results.result import Result
 from cns_dask.settings import Settings
-from cns_dask.tables import (
-    CLUSTER,
-    CONFIDENCE,
-    from_parts,
-    is_lazy_table,
-    is_table,
-    numeric_columns,
-    partitions,
-    with_columns,
-)
-from cns_dask.types import Clustering
+from cns_dask.smoothing.memberships import Clustering
 
 
 def assign_clusters(
@@ -73,7 +65,7 @@ def assign_clusters(
     dtype: int64
     """
     if not is_table(table):
-        raise InvalidTypeError(f"assign_clusters needs a DataFrame. Got {type(table).__name__}. Use CNS.predict.")
+        raise InvalidTypeError(f"assign_clusters needs a DataFrame, not {type(table).__name__}. Use CNS.predict.")
     if model is None:
         return _fitted(table, numeric_columns(table, columns), names, out, settings or Settings())
     predictor = Predictor(model)
@@ -81,21 +73,21 @@ def assign_clusters(
     columns = numeric_columns(table, columns)
     if not is_lazy_table(table):
         return assign_block(table, predictor, columns, names)
-    meta = with_columns(table._meta, names, *_nothing())
+    meta = with_columns(table._meta, names, *_no_answers())
     return table.map_partitions(assign_block, predictor, columns, names, meta=meta)
 
 
-def _nothing() -> tuple[Any, Any]:
+def _no_answers() -> tuple[Any, Any]:
     return np.empty(0, np.int64), np.empty(0)
 
 
 def assign_block(frame: Any, predictor: Predictor, columns: list[Any], names: tuple[str, str]) -> Any:
     """A partition with two more columns."""
-    found = predictor.clustering(predictor.block(frame, columns))
-    return with_columns(frame, names, found.labels, found.confidence)
+    clustering = predictor.clustering(predictor.block(frame, columns))
+    return with_columns(frame, names, clustering.labels, clustering.confidence)
 
 
-class _Unseen:
+class _Uncomputed:
     """A lazy table as it is: Dask would compute it before the task that gets it."""
 
     def __init__(self, table: Any) -> None:
@@ -118,27 +110,27 @@ class _Fitted:
 
 
 def _fitted_at(path: str, starts: list[int]) -> _Fitted:
-    return _Fitted(Result.at_place(path), starts)
+    return _Fitted(Result.at_path(path), starts)
 
 
 def _fitted(table: Any, columns: list[Any], names: tuple[str, str], out: Any, settings: Settings) -> Any:
     if not is_lazy_table(table):
         result = pipeline.fit(open_data(table, columns=columns), settings, out=out)
         return with_columns(table, names, *dask.compute(result.labels, result.confidence))
-    fitted = dask.delayed(fit_table)(_Unseen(table[columns]), out, settings)
+    fitted = dask.delayed(fit_table)(_Uncomputed(table[columns]), out, settings)
     parts = [dask.delayed(assign_part)(part, fitted, number, names) for number, part in enumerate(partitions(table))]
-    return from_parts(parts, with_columns(table._meta, names, *_nothing()), table.divisions)
+    return from_parts(parts, with_columns(table._meta, names, *_no_answers()), table.divisions)
 
 
-def fit_table(unseen: _Unseen, out: Any, settings: Settings) -> _Fitted:
+def fit_table(uncomputed: _Uncomputed, out: Any, settings: Settings) -> _Fitted:
     """Cluster the rows of a lazy table, from within a task."""
     with inside_task():
-        data = open_data(unseen.table)
+        data = open_data(uncomputed.table)
         result = pipeline.fit(data, settings, out=out)
     return _Fitted(result, np.cumsum([0, *(data.sizes or ())]).tolist())
 
 
 def assign_part(frame: Any, fitted: _Fitted, number: int, names: tuple[str, str]) -> Any:
     """A partition with two more columns, from the fit of all."""
-    found = fitted.part(number)
-    return with_columns(frame, names, found.labels, found.confidence)
+    clustering = fitted.part(number)
+    return with_columns(frame, names, clustering.labels, clustering.confidence)

@@ -1,32 +1,28 @@
-"""The search for neighbours, stage by stage, into a store: exact, or approximate with a measured recall.
-
-Like `pipeline`, whose part it is, this starts work and writes; the mathematics is in `neighbors`, `cells` and `audit`.
-"""
+"""The neighbour graph alone, as a step of its own."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cns_dask.approximate import ApproximateWork
-from cns_dask.data import open_data
-from cns_dask.errors import LowRecallWarning
-from cns_dask.fingerprint import content_of, way_of
-from cns_dask.neighbors import choose_method, exact_graph
-from cns_dask.outputs import check_space, make
-from cns_dask.plan import GraphPlan, plan_graph
-from cns_dask.preprocess import apply_transform, with_components
+from cns_dask.execution.cluster import check_memory
+from cns_dask.execution.plan import Plan
+from cns_dask.execution.run import Run
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.preprocess import Transform, apply_transform, preprocess_stages, with_components
+from cns_dask.inputs.scan import fingerprint_of
+from cns_dask.jobs import size_overrides
+from cns_dask.neighbors.graph import NeighborGraph, stored_graph
+from cns_dask.neighbors.plan import plan_search, search_stages
+from cns_dask.neighbors.search import find_neighbors
 from cns_dask.progress import Progress
-from cns_dask.result import stored_graph
-from cns_dask.runtime import check_memory, check_path_is_shared
 from cns_dask.settings import Settings, check_integer, check_setting
-from cns_dask.store import GRAPH, ResultStore, TemporaryStore
-from cns_dask.types import NeighborGraph, Transform
-from cns_dask.work import Work
+from cns_dask.storage.fingerprints import resume_key
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.outputs import open_output
 
 
 def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
@@ -41,7 +37,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    **reading: Any,
+    **options: Any,
 ) -> NeighborGraph:
     """Find the nearest rows of every row, out of core, on the active Dask client or on this process's threads.
 
@@ -49,7 +45,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     ----------
     X
         The data (n, d): anything that `open_data` takes, and what it returns. They are used as they are, without
-        centring or scaling; but sparse rows of more than 100 columns are projected on their first 100 singular vectors.
+        centring or scaling; but sparse rows of more than 100 features are projected on as many singular vectors.
     n_neighbors
         Neighbours per row, the row itself included: at least 1, below n.
     metric
@@ -70,10 +66,10 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     overwrite
         Replace a graph of other data or parameters that is already at `out`.
     scratch
-        Folder (path or URL) for intermediate values; beside the output if None.
+        Folder (path or URL) for intermediate arrays; beside the output if None.
     progress
         Is told about stages and counts.
-    **reading
+    **options
         Options of `open_data` (`columns`, `component`, `features`).
 
     Returns
@@ -94,62 +90,41 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     for name, value in chosen.items():
         check_setting(name, value)
     progress = progress or Progress()
-    data = open_data(X, **reading)
+    data = open_data(X, **options)
     n_rows, n_features = data.X.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
-    width = Settings().max_components if data.sparse else None
-    plan = plan_graph(n_rows, n_features, n_neighbors, width, exact=choose_method(n_rows, method) == "exact")
-    as_is = Transform(
-        n_features, np.arange(n_features), np.zeros(n_features), np.ones(n_features), None, metric == "cosine", 0.0
-    )
-    data = replace(data, X=data.X.rechunk({0: plan.rows_per_chunk}))
+    n_components = Settings().max_components if data.is_sparse else None
+    sizes = plan_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
+    rows = sizes.rows_per_chunk
+    preprocess, points = preprocess_stages(n_rows, n_features, sizes.n_features, rows)
+    plan = Plan((preprocess, points, *search_stages(sizes)))
+    data = replace(data, X=data.X.rechunk({0: rows}))
     check_memory(plan.worker_bytes)
-
-    def fill(store: ResultStore) -> None:
-        work = Work(store, progress)
-        check_begin(work, plan.disk_bytes)
-        rows, transform = work.sent(data.X) if data.in_memory else data.X, as_is
-        if width is not None and n_features > width:
-            transform = work.once("preprocess", lambda: with_components(rows, as_is, width), drop=False)
-        work.run("points", work.fill({"points": apply_transform(rows, transform)}, plan.rows_per_chunk))
-        known = find_neighbors(work, (n_neighbors, n_neighbors), plan, method, recall, random_state)
-        store.describe_graph(**known)
-        store.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
-
-    if out is None:
-        store: ResultStore = TemporaryStore()
-        fill(store)
-        return stored_graph(store)
-    fingerprint = {"data": content_of(data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
-    made = make(out, GRAPH, fingerprint, way_of(plan), fill, overwrite=overwrite, scratch=scratch, tell=progress.tell)
-    return stored_graph(made)
-
-
-def check_begin(work: Work, disk_bytes: int) -> None:
-    """Look whether the work can begin: there is room for it, and every worker sees where it goes."""
-    if not work.begun:  # else some of it is there already
-        check_space(work.store.scratch_place, disk_bytes)
-    check_path_is_shared(work.store.place)
+    fingerprint = (
+        {}
+        if out is None
+        else {"data": fingerprint_of(data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
+    )
+    with open_output(
+        out, Kind.GRAPH, fingerprint, resume_key(sizes), overwrite=overwrite, scratch=scratch, tell=progress.tell
+    ) as output:
+        if output.writer is not None:
+            run = Run(output.writer, progress)
+            run.check_ready(plan.disk_bytes)
+            raw = run.share(data.X) if data.in_memory else data.X
+            transform = _unchanged(n_features, normalize=metric == "cosine")
+            if sizes.n_features < n_features:
+                transform = run.load("preprocess") or run.save(
+                    "preprocess", with_components(raw, transform, sizes.n_features), drop_scratch=False
+                )
+            run.write(points, {"points": apply_transform(raw, transform)})
+            summary = find_neighbors(run, sizes, n_neighbors, method, recall, random_state)
+            output.writer.describe_graph(**summary.as_attributes())
+            output.writer.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
+    return stored_graph(output.store)
 
 
-def find_neighbors(
-    work: Work, ks: tuple[int, int], plan: GraphPlan, method: str, recall: float, seed: int
-) -> dict[str, Any]:
-    """Find the neighbours of the stored points at the larger of `ks`; return what is to be told about them."""
-    points = work.store.array("points")
-    if choose_method(points.shape[0], method) == "exact":
-        graph = exact_graph(points, ks[1])
-        lists = {"graph/indices": graph.indices, "graph/distances": graph.distances}
-        work.run("neighbors", work.fill(lists, plan.rows_per_chunk))
-        return {"method": "exact", "recall": []}
-    search = ApproximateWork(work, ks[1], plan, seed)
-    reached = search.build(method, recall, ks[0])
-    if reached.low < recall:
-        warnings.warn(
-            f"The graph must hold at least {recall} of the true neighbours. Got {reached.mean:.4f} "
-            f"({reached.low:.4f} to {reached.high:.4f}) at k = {reached.n_neighbors}. "
-            "Use method='exact', or a lower recall.",
-            LowRecallWarning,
-            stacklevel=4,
-        )
-    return search.known
+def _unchanged(n_features: int, *, normalize: bool) -> Transform:
+    """The transform that leaves features as they are."""
+    kept, zeros, ones = np.arange(n_features), np.zeros(n_features), np.ones(n_features)
+    return Transform(n_features, kept, zeros, ones, None, normalize, magnitude=0.0)

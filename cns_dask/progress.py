@@ -30,11 +30,11 @@ class Progress:
             self.seconds[name] = time.perf_counter() - started
             self._end(self.seconds[name])
 
-    def found(self, name: str, count: int | None = None, total: int | None = None) -> None:
-        """Tell that pieces of a stage (or all of it) were there from an earlier run."""
-        what = "all of it was" if count is None else f"{count} of {total} piece{'s were' if total != 1 else ' was'}"
-        LOG.info("%s: %s there", name, what)
-        self.tell(f"{name}: {what} there")
+    def resumed(self, name: str, count: int | None = None, total: int | None = None) -> None:
+        """Tell that pieces of a stage (or all of it) were done by an earlier run."""
+        what = "all done" if count is None else f"{count} of {total} piece{'s' if total != 1 else ''} done"
+        LOG.info("%s: %s by an earlier run", name, what)
+        self.tell(f"{name}: {what} by an earlier run")
 
     def tell(self, line: str) -> None:
         """Say something about the run."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from cns_dask.errors import InvalidSettingError
-from cns_dask.types import Grid
 
-METRICS = ("euclidean", "cosine")
-METHODS = ("auto", "exact", "cells", "descent")
-MISSING = ("error", "skip")
+#: Up to so many rows the grid is evaluated to `tol`; above to this looser residual.
+TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4
 
-TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4  # up to so many rows the grid is searched with `tol`; above with this
+#: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
+#: `examples/benchmarks/neighbors.py --parts crossover`); at twice that exactness costs a second more, and is kept.
+EXACT_ROWS = 20_000
+SEARCH_RULE = (
+    f"exact for up to {EXACT_ROWS} rows; above in cells, or by descent where a sample shows that it is cheaper"
+)
 
 Check = Callable[[Any], bool]
 
@@ -39,31 +42,36 @@ def _tolerance(value: Any) -> bool:
     return _number(0, 1)(value) and 1e-13 <= value <= 0.1
 
 
-#: name -> (what the value must be, how that is checked): the only place where a range is written.
-CONSTRAINTS: dict[str, tuple[str, Check]] = {
-    "metric": (f"one of {METRICS}", lambda value: isinstance(value, str) and value in METRICS),
-    "method": (f"one of {METHODS}", lambda value: isinstance(value, str) and value in METHODS),
-    "recall": ("a number between 0 and 1 (both excluded)", _number(0, 1)),
-    "n_neighbors": (
-        "None, a positive integer or a sequence of them",
-        _optional(_integer(1), _each(_integer(1))),
-    ),
-    "lam": (
-        "None, a number between 0 and 1 (both excluded) or a sequence of them",
-        _optional(_number(0, 1), _each(_number(0, 1))),
-    ),
-    "n_clusters": ("None or a positive integer", _optional(_integer(1))),
-    "k_multipliers": ("a sequence of positive integers", _each(_integer(1))),
-    "lam_multipliers": ("a sequence of positive numbers", _each(_number(0, math.inf))),
-    "max_clusters": ("a positive integer", _integer(1)),
-    "max_candidates": ("a positive integer", _integer(1)),
-    "scale": ("True or False", lambda value: isinstance(value, bool)),
-    "max_components": ("None or a positive integer", _optional(_integer(1))),
-    "tol": ("a number from 1e-13 to 0.1", _tolerance),
-    "grid_tol": ("None or a number from 1e-13 to 0.1", _optional(_tolerance)),
-    "random_state": ("an integer of at least 0", _integer(0)),
-    "missing": (f"one of {MISSING}", lambda value: isinstance(value, str) and value in MISSING),
-}
+@dataclass(frozen=True)
+class Grid:
+    """The (k, lam, K) that a fit tries; its (k, lam) pairs are the grid points.
+
+    Attributes
+    ----------
+    ks
+        Numbers of neighbours, the point itself included, ascending.
+    lams
+        Weights of the start solution, ascending.
+    max_clusters
+        Largest number of clusters; smaller ones come with it for free.
+    """
+
+    ks: tuple[int, ...]
+    lams: tuple[float, ...]
+    max_clusters: int
+
+
+def _one_of(*words: str) -> tuple[str, Check]:
+    return f"one of {words}", lambda value: isinstance(value, str) and value in words
+
+
+def setting(default: Any, allowed: tuple[str, Check], help_text: str, *, parse: type | None = None) -> Any:
+    """A field of `Settings`: the only place where its default, its range and its help are written.
+
+    `allowed` says in words what a value must be, and checks it. `parse` is the type of each of several values that the
+    command line separates by commas.
+    """
+    return field(default=default, metadata={"allowed": allowed, "help": help_text, "parse": parse})
 
 
 @dataclass(frozen=True)
@@ -93,13 +101,14 @@ class Settings:
     max_candidates
         At most so many points are considered as representatives of clusters.
     scale
-        Whether columns are divided by their standard deviation (they are always centred).
+        Whether features are divided by their standard deviation (they are always centred).
     max_components
-        More columns than this are projected on as many principal components. None: never.
+        More features than this are projected on as many principal components. None: never.
     tol
-        Largest residual of the columns that are kept, which bounds the error of every membership.
+        Largest residual of the absorption that is stored, which bounds the error of every membership.
     grid_tol
-        Largest residual of the columns that the grid is searched with, which decide on k, lam, K and representatives.
+        Largest residual of the absorption that the grid is evaluated with, which decides on k, lam, K and
+        representatives.
         None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision, which led to the same
         decisions wherever we compared.
     random_state
@@ -119,26 +128,71 @@ class Settings:
     cns_dask.errors.InvalidSettingError: tol must be a number from 1e-13 to 0.1. Got 2.
     """
 
-    metric: str = "euclidean"
-    method: str = "auto"
-    recall: float = 0.99
-    n_neighbors: int | tuple[int, ...] | None = None
-    lam: float | tuple[float, ...] | None = None
-    n_clusters: int | None = None
-    k_multipliers: tuple[int, ...] = (1, 2, 3, 4)
-    lam_multipliers: tuple[float, ...] = (1, 2, 3, 4, 5)
-    max_clusters: int = 30
-    max_candidates: int = 300
-    scale: bool = True
-    max_components: int | None = 100
-    tol: float = 1e-9
-    grid_tol: float | None = None
-    random_state: int = 0
-    missing: str = "error"
+    metric: str = setting("euclidean", _one_of("euclidean", "cosine"), "euclidean or cosine.")
+    method: str = setting(
+        "auto",
+        _one_of("auto", "exact", "cells", "descent"),
+        f"Search for neighbours: exact, cells, descent, or auto: {SEARCH_RULE}.",
+    )
+    recall: float = setting(
+        0.99,
+        ("a number between 0 and 1 (both excluded)", _number(0, 1)),
+        "Share of the neighbours that an approximate search has to find.",
+    )
+    n_neighbors: int | tuple[int, ...] | None = setting(
+        None,
+        ("None, a positive integer or a sequence of them", _optional(_integer(1), _each(_integer(1)))),
+        "Fix k, or the ks to try (the row itself counts).",
+        parse=int,
+    )
+    lam: float | tuple[float, ...] | None = setting(
+        None,
+        (
+            "None, a number between 0 and 1 (both excluded) or a sequence of them",
+            _optional(_number(0, 1), _each(_number(0, 1))),
+        ),
+        "Fix lam, or the lams to try (0 to 1).",
+        parse=float,
+    )
+    n_clusters: int | None = setting(
+        None, ("None or a positive integer", _optional(_integer(1))), "Fix the number of clusters."
+    )
+    k_multipliers: tuple[int, ...] = setting(
+        (1, 2, 3, 4),
+        ("a sequence of positive integers", _each(_integer(1))),
+        "Tried ks: these times floor(ln n).",
+        parse=int,
+    )
+    lam_multipliers: tuple[float, ...] = setting(
+        (1, 2, 3, 4, 5),
+        ("a sequence of positive numbers", _each(_number(0, math.inf))),
+        "Tried lams: these / sqrt(n).",
+        parse=float,
+    )
+    max_clusters: int = setting(30, ("a positive integer", _integer(1)), "Most clusters to try.")
+    max_candidates: int = setting(300, ("a positive integer", _integer(1)), "Most candidate representatives.")
+    scale: bool = setting(
+        True, ("True or False", lambda value: isinstance(value, bool)), "Scale features to unit variance."
+    )
+    max_components: int | None = setting(
+        100,
+        ("None or a positive integer", _optional(_integer(1))),
+        "Project more features than this on as many principal components; 0: never.",
+    )
+    tol: float = setting(1e-9, ("a number from 1e-13 to 0.1", _tolerance), "Largest residual of the stored absorption.")
+    grid_tol: float | None = setting(
+        None, ("None or a number from 1e-13 to 0.1", _optional(_tolerance)), "The same while the grid is evaluated."
+    )
+    random_state: int = setting(0, ("an integer of at least 0", _integer(0)), "Seed.")
+    missing: str = setting(
+        "error",
+        _one_of("error", "skip"),
+        "Rows with NaN or infinite values: error, or skip (labels -3 and -2).",
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, check_setting(field.name, getattr(self, field.name)))
+        for each in fields(self):
+            object.__setattr__(self, each.name, check_setting(each.name, getattr(self, each.name)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, as stored with a result.
@@ -189,8 +243,8 @@ class Settings:
         allowed = tuple(k for k in _ascending(max(1, m * unit) for m in self.k_multipliers) if k < n_rows)
         if not allowed:
             raise InvalidSettingError(
-                f"k_multipliers times floor(ln n) must hold a value below the number of rows ({n_rows}). "
-                f"Got {self.k_multipliers} times {unit}."
+                f"No k of the grid is below the number of rows ({n_rows}): k_multipliers {self.k_multipliers} times "
+                f"floor(ln n) = {unit}. Use smaller ones, or n_neighbors."
             )
         return allowed
 
@@ -201,8 +255,8 @@ class Settings:
         allowed = tuple(lam for lam in lams if lam < 1)
         if not allowed:
             raise InvalidSettingError(
-                f"lam_multipliers must hold a value below the square root of the number of rows ({n_rows}). "
-                f"Got {self.lam_multipliers}."
+                f"No lam of the grid is below 1: lam_multipliers {self.lam_multipliers} divided by the square root of "
+                f"the number of rows ({n_rows}). Use smaller ones, or lam."
             )
         return allowed
 
@@ -210,8 +264,8 @@ class Settings:
 def check_setting(name: str, value: Any) -> Any:
     """Refuse a value that a parameter cannot have; return it as a plain one."""
     plain = _as_plain(value)
-    text, holds = CONSTRAINTS[name]
-    if not holds(plain):
+    text, is_allowed = Settings.__dataclass_fields__[name].metadata["allowed"]
+    if not is_allowed(plain):
         raise InvalidSettingError(f"{name} must be {text}. Got {plain!r}.")
     return plain
 
@@ -236,3 +290,18 @@ def _as_plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     return tuple(map(_as_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def choose_method(n_rows: int, method: str = "auto", exact_rows: int = EXACT_ROWS) -> str:
+    """The method that "auto" stands for before the data are read: see SEARCH_RULE.
+
+    Whether "descent" replaces "cells" is decided when a sample has shown how many rows a search would meet.
+
+    Examples
+    --------
+    >>> choose_method(20_000), choose_method(20_001)
+    ('exact', 'cells')
+    """
+    if method != "auto":
+        return method
+    return "exact" if n_rows <= exact_rows else "cells"

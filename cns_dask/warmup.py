@@ -15,9 +15,10 @@ from typing import Any
 
 import dask
 
-from cns_dask import descent, pipeline
+from cns_dask import pipeline
 from cns_dask.demo import demo_points
 from cns_dask.errors import CNSError
+from cns_dask.neighbors import descent
 from cns_dask.settings import Settings
 
 LOG = logging.getLogger("distributed.preloading")  # where Dask's workers tell about their start
@@ -44,9 +45,9 @@ def dask_setup(worker: Any) -> None:  # noqa: ARG001 - Dask calls it so
     except (CNSError, OSError, ImportError) as error:
         LOG.warning("cns_dask is not warmed up: %s", error)
         return
-    LOG.info("cns_dask is warmed up: %s", in_words(seconds))
+    LOG.info("cns_dask is warmed up: %s", seconds_in_words(seconds))
 
 
-def in_words(seconds: dict[str, float]) -> str:
+def seconds_in_words(seconds: dict[str, float]) -> str:
     """One line about what was compiled."""
     return ", ".join(f"{name} in {took:.1f} s" for name, took in seconds.items())

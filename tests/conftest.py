@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -25,23 +27,22 @@ def _shared(kind: str) -> Path:
     pytest.skip(f"no {kind}: set CNS_DASK_DATA to a folder with {kind}/*.npz")
 
 
+#: Little data as if they were much: several chunks of everything.
+SMALL_SIZES = {
+    "rows_per_chunk": 77,
+    "n_cells": 12,
+    "rows_per_cell_chunk": 90,
+    "rows_per_search": 50,
+    "block_width": 4,
+    "rows_per_absorption_chunk": 50,
+}
+
+
 @pytest.fixture
-def small_chunks(monkeypatch) -> None:
-    """Fit little data as if they were much: several chunks of everything."""
-    from dataclasses import replace
-
-    from cns_dask.plan import make_plan, plan_graph
-
-    def smaller(*arguments):
-        return replace(make_plan(*arguments), columns_per_block=4, rows_per_column_chunk=50)
-
-    def smaller_graph(*arguments, exact):
-        plan = plan_graph(*arguments, exact=exact)
-        return replace(plan, rows_per_chunk=77, n_cells=plan.n_cells and 12, rows_per_cell_chunk=90, rows_per_search=50)
-
-    monkeypatch.setattr("cns_dask.pipeline.make_plan", smaller)
-    monkeypatch.setattr("cns_dask.pipeline.plan_graph", smaller_graph)
-    monkeypatch.setattr("cns_dask.graphs.plan_graph", smaller_graph)
+def small_chunks() -> Iterator[None]:
+    """Fit little data as if they were much."""
+    with dask.config.set({"cns_dask.sizes": SMALL_SIZES}):
+        yield
 
 
 @pytest.fixture(scope="session")

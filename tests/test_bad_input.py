@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from cns_dask import CNS, cli, neighbor_graph, open_result, runtime
+from cns_dask import CNS, cli, neighbor_graph, open_result
 from cns_dask.errors import (
     CNSError,
     DataNotFoundError,
@@ -29,6 +29,7 @@ from cns_dask.errors import (
     StoreError,
     UsageError,
 )
+from cns_dask.execution import cluster as runtime
 
 RNG = np.random.default_rng(0)
 GOOD = RNG.standard_normal((60, 3))

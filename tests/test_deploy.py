@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cns_dask.plan import make_plan, plan_graph
 
 from cns_dask import Settings, plan
-from cns_dask.plan import make_plan, plan_graph
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PLACES = ["compose", "kubernetes", "local", "slurm", "ssh", "tls"]

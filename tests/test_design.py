@@ -15,7 +15,7 @@ import cns_dask
 PACKAGE = Path(cns_dask.__file__).parent
 #: A module imports only from modules to its left.
 ORDER = (
-    "errors types settings plan kernels passes places records locks arrays store outputs progress runtime work memory "
+    "errors types settings plan kernels passes locations records locks arrays store outputs progress runtime work memory "
     "tables cubes annotated files data preprocess exchange audit neighbors cells partitions descent transition columns "
     "selection criterion memberships missing fingerprint result given approximate graphs grid predict exports changes "
     "pipeline flows forecast report demo warmup estimator cli"

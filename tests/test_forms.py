@@ -54,9 +54,9 @@ def saved_csv(X, folder):
 
 
 def cube(X):
-    places = {"lat": np.linspace(-1, 1, SHAPE[0]), "lon": np.arange(SHAPE[1])}
+    locations = {"lat": np.linspace(-1, 1, SHAPE[0]), "lon": np.arange(SHAPE[1])}
     values = X.reshape(*SHAPE, 5).transpose(2, 0, 1)
-    return xr.DataArray(values, dims=("time", "lat", "lon"), coords={**places, "time": np.arange(5)}, name="heat")
+    return xr.DataArray(values, dims=("time", "lat", "lon"), coords={**locations, "time": np.arange(5)}, name="heat")
 
 
 def saved_cube(X, folder):
@@ -240,4 +240,4 @@ def _is_lazy(form, X, folder):
     at = folder / form.replace(" ", "-")
     at.mkdir()
     data = open_data(make(X, at), **options)
-    return dask.is_dask_collection(data.give(data.X[:, 0], "first"))
+    return dask.is_dask_collection(data.wrap(data.X[:, 0], "first"))

@@ -5,8 +5,8 @@ import oracle
 import pytest
 
 from cns_dask.pipeline import fit
-from cns_dask.selection import find_candidates
 from cns_dask.settings import Settings
+from cns_dask.smoothing.candidates import find_candidates
 
 NAMES = [
     "blobs2000_Euclidean", "blobs500_Euclidean", "blobs500_cosine", "digits_Euclidean", "digits_cap50_Euclidean",

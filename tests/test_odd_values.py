@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from cns_dask import CNS
 from cns_dask.errors import CNSError, InvalidDataError
-from cns_dask.missing import row_codes
+from cns_dask.inputs.missing import row_codes
 
 DTYPES = ["?", "i1", "u1", ">i2", "<i4", "i8", "u8", "f2", ">f4", "f4", "<f8", ">f8", "f16", "c8", "M8[s]", "U2", "O"]
 SPECIAL = [0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 1e300, -1e300, 1e-300, 5e-324, 1.7e308, 2.0**53]

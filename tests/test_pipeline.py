@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cns_dask import columns
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedWarning
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings
+from cns_dask.smoothing import solver as columns
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
 

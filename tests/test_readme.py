@@ -32,8 +32,8 @@ def make_files(folder):
     later = pd.concat([table, table[:60].assign(a=table["a"][:60] + 0.1)])
     for name, rows in (("night", table), ("tomorrow", later)):
         dd.from_pandas(rows, npartitions=4, sort=False).to_parquet(folder / f"{name}.parquet")
-    dims, places = ("time", "lat", "lon"), {"lat": np.arange(20.0), "lon": np.arange(30.0)}
-    cube = xr.Dataset({"heat": (dims, X.T.reshape(5, 20, 30)), "rain": (dims, X.T[::-1].reshape(5, 20, 30))}, places)
+    dims, locations = ("time", "lat", "lon"), {"lat": np.arange(20.0), "lon": np.arange(30.0)}
+    cube = xr.Dataset({"heat": (dims, X.T.reshape(5, 20, 30)), "rain": (dims, X.T[::-1].reshape(5, 20, 30))}, locations)
     cube.assign(wind=cube["heat"] + cube["rain"]).chunk({"lat": 7}).to_zarr(folder / "cube.zarr", consolidated=False)
     cells = anndata.AnnData(scipy.sparse.csr_matrix(np.maximum(X, 0)), obsm={"X_pca": X})
     cells.write_h5ad(folder / "cells.h5ad")

@@ -21,13 +21,13 @@ from typing import Any
 
 import dask
 import numpy as np
+from cns_dask.plan import make_plan, plan_graph
 from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, workers
 
 from cns_dask import Settings
 from cns_dask.pipeline import fit
-from cns_dask.plan import make_plan, plan_graph
 from cns_dask.progress import Progress
-from cns_dask.result import Result
+from cns_dask.results.result import Result
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
 PARTS = ("warm", "million", "cold", "growth", "workers", "decisions", "profile")

@@ -33,9 +33,9 @@ import dask.array as da
 import numpy as np
 import psutil
 import zarr
+from cns_dask.plan import plan_graph
 
 from cns_dask import CNS, neighbor_graph
-from cns_dask.plan import plan_graph
 from cns_dask.progress import Progress
 
 AUDITED = 1000

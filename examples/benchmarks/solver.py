@@ -19,13 +19,14 @@ from scipy.sparse.linalg import splu
 from threadpoolctl import threadpool_limits
 
 from cns_dask import Settings, neighbor_graph, transition_matrix
-from cns_dask.columns import column_block, ritz_values
-from cns_dask.criterion import cells_criterion, choose, largest_memberships_block
-from cns_dask.memberships import clustering_block
-from cns_dask.plan import LANES
-from cns_dask.selection import find_candidates, gram_block, picks_of_lams
-from cns_dask.transition import order_rows, places_in, walk_on
-from cns_dask.types import Grid, NeighborGraph
+from cns_dask.neighbors.graph import NeighborGraph
+from cns_dask.settings import Grid
+from cns_dask.smoothing.candidates import find_candidates
+from cns_dask.smoothing.criterion import choose, criterion_of_lams, largest_memberships_block
+from cns_dask.smoothing.memberships import clustering_block
+from cns_dask.smoothing.picks import gram_block, picks_of_lams
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
+from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 
 
 def overlapping_clusters(n_rows: int, n_features: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:
@@ -35,12 +36,12 @@ def overlapping_clusters(n_rows: int, n_features: int, n_clusters: int = 10, see
 
 
 def by_polynomial(neighbors: np.ndarray, rows: np.ndarray, lams: np.ndarray, tol: float) -> np.ndarray:
-    order, width = order_rows(neighbors), LANES[0]
-    place, walk = places_in(order), walk_on(neighbors, order=order)
+    order, width = order_rows(neighbors), BLOCK_WIDTHS[0]
+    place, walk = positions_in(order), walk_on(neighbors, order=order)
     nodes = ritz_values(walk.neighbors, 0, lams.min(), tol)
     near = np.argsort(place[rows])
     blocks = [
-        column_block(walk, place[rows[near[at : at + width]]], lams, nodes, tol, width)
+        solve_block(walk, place[rows[near[at : at + width]]], lams, nodes, tol, width)
         for at in range(0, len(rows), width)
     ]
     return np.concatenate([block.values for block in blocks], axis=2)[:, place][:, :, np.argsort(near)]
@@ -62,7 +63,7 @@ def picks_and_criterion(columns: np.ndarray, k: int, grid: Grid) -> tuple[np.nda
     everything, slots = slice(None), np.arange(columns.shape[1])
     picks = picks_of_lams(gram_block(columns, everything), slots, grid.max_clusters)
     sums = largest_memberships_block(columns, everything, slots, picks)
-    return picks, cells_criterion([sums], columns.shape[2], k, grid.lams, grid.max_clusters)
+    return picks, criterion_of_lams([sums], columns.shape[2], k, grid.lams, grid.max_clusters)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cns_dask import CNS, assign_clusters, drift, open_result
-from cns_dask.changes import drift_in_words, in_words
+from cns_dask.results.history import changes_in_words, drift_in_words
 
 FEATURES = ["visits", "basket", "returns", "hour", "distance", "discount", "items", "calls", "rating", "tenure"]
 FILES_A_DAY, ROWS_A_FILE = 4, 600
@@ -54,10 +54,10 @@ def fit_again(folder: Path, day: int) -> Path:
     """Cluster all days so far, with the numbers of the night before."""
     model, before = folder / f"model{day}.zarr", folder / f"model{day - 1}.zarr"
     arrived = str(folder / "arrived" / "day*.parquet")
-    CNS().fit(arrived, columns=FEATURES, like=before if before.exists() else None, out=model)
+    CNS().fit(arrived, columns=FEATURES, previous=before if before.exists() else None, out=model)
     result = open_result(model)
     print(f"day {day}, night: clusters {result.clusters} in {result.n_rows} rows")
-    for line in in_words(result)[:-1]:
+    for line in changes_in_words(result)[:-1]:
         print(f"    {line}")
     return model
 

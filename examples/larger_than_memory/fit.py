@@ -15,12 +15,12 @@ from pathlib import Path
 import dask
 import numpy as np
 import zarr
+from cns_dask.plan import make_plan, plan_graph
 from dask.utils import format_bytes
 from distributed import Client, LocalCluster
 
 from cns_dask import CNS, Settings
-from cns_dask.memory import peak, reset_peak
-from cns_dask.plan import make_plan, plan_graph
+from cns_dask.execution.memory import peak, reset_peak
 
 TIMES = 4  # the memory of all workers
 CHUNK_ROWS = 1000

@@ -1,4 +1,4 @@
-"""Cluster the places of a time-latitude-longitude cube by their profile over the year, and draw the map.
+"""Cluster the locations of a time-latitude-longitude cube by their profile over the year, and draw the map.
 
     python examples/xarray_cube/map.py [--folder cube]
 
@@ -44,7 +44,7 @@ def draw(labels: xr.DataArray, cube: xr.DataArray, out: Path) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     land = labels.where(labels >= 0)
     left.pcolormesh(land["lon"], land["lat"], land % 20, cmap="tab20", vmin=0, vmax=19)
-    left.set(xlabel="longitude", ylabel="latitude", facecolor="#dde8f0", title="clusters of places (pale: sea)")
+    left.set(xlabel="longitude", ylabel="latitude", facecolor="#dde8f0", title="clusters of locations (pale: sea)")
     for number in np.unique(labels.values[labels.values >= 0]):
         profile = cube.where(labels == number).mean(["lat", "lon"])
         right.plot(profile["time"], profile, color=colormaps["tab20"](number % 20), label=str(number))
@@ -68,7 +68,7 @@ def main() -> None:
     labels = found["labels"].compute()
     draw(labels, cube.compute(), folder / "map.png")
     print(
-        f"{model.n_clusters_} clusters of {int((labels >= 0).sum())} places on land, {int((labels < 0).sum())} at sea"
+        f"{model.n_clusters_} clusters of {int((labels >= 0).sum())} locations on land, {int((labels < 0).sum())} at sea"
     )
     print(f"as a Dataset: {folder / 'map.zarr'}   picture: {folder / 'map.png'}")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cns_dask import CNS
-from cns_dask.data import open_data
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
+from cns_dask.execution.cluster import active_client, check_location_is_shared, check_memory, in_worker_memory
+from cns_dask.inputs.data import open_data
 from cns_dask.pipeline import fit
-from cns_dask.places import Place
-from cns_dask.runtime import active_client, check_memory, check_path_is_shared, in_worker_memory
 from cns_dask.settings import Settings
+from cns_dask.storage.locations import Location
 
 
 def test_two_processes_give_the_result_of_one(client, blobs, small_chunks):
@@ -90,7 +90,7 @@ def test_workers_are_checked_before_anything_runs(client, tmp_path):
     with pytest.raises(NotEnoughMemoryError, match=r"worker tcp://.* must be at least"):
         check_memory(lambda threads: 10**15)
     with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
-        check_path_is_shared(Place(tmp_path / "nowhere"))
+        check_location_is_shared(Location(tmp_path / "nowhere"))
 
 
 @pytest.mark.slow
@@ -100,9 +100,8 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
     import threading
 
     import psutil
-    from distributed import Client, LocalCluster
-
     from cns_dask.plan import make_plan, plan_graph
+    from distributed import Client, LocalCluster
 
     n_rows, settings = 150_000, Settings()
     rng = np.random.default_rng(0)
@@ -136,7 +135,8 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
 
 def test_a_worker_holds_the_graph_of_a_k_as_a_file_that_it_maps(client, blobs, monkeypatch):
     """Not inside tasks: what is sent is smaller than the graph by far."""
-    from cns_dask import grid, work
+    from cns_dask.execution import run as work
+    from cns_dask.smoothing import grid
 
     sent = []
     task = work.Stage.task

@@ -143,7 +143,7 @@ def test_a_damaged_description_is_made_again(stored_rows, undisturbed, small_pla
 
 def test_rounds_of_a_search_are_made_again_together(stored_rows, small_plan, tmp_path, monkeypatch):
     """They write to the same lists: what one has left must not be taken for what another wrote."""
-    monkeypatch.setattr("cns_dask.approximate.SPARED", 60)  # so little reach that one round is not enough
+    monkeypatch.setattr("cns_dask.neighbors.approximate.SPARED", 60)  # so little reach that one round is not enough
     whole = fit(stored_rows, CELLS)
     work = stopped_at("candidates", stored_rows, tmp_path / "r.zarr")
     assert (work / "done" / "all-neighbors-2.json").exists()
@@ -225,7 +225,7 @@ HOSTILE = "\x1b]0;owned\x07<script>alert(1)</script>../../../etc/passwd"
 def test_a_hostile_store_reaches_neither_terminal_nor_page(whole, tmp_path, at, capsys):
     """Whatever a store says of itself: it is refused, or shown as harmless text."""
     from cns_dask.cli import _show
-    from cns_dask.report import write_report
+    from cns_dask.results.report import write_report
 
     shutil.copytree(whole, tmp_path / "r.zarr")
     file = tmp_path / "r.zarr" / ("graph/zarr.json" if at == "graph" else "zarr.json")

@@ -89,7 +89,7 @@ def test_with_the_configuration_of_dask(cluster, tmp_path, blobs):
 
 LISTENING = """
 import psutil
-from cns_dask.runtime import connection
+from cns_dask.execution.cluster import connection
 
 if __name__ == "__main__":
     with connection(workers=1):

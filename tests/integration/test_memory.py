@@ -13,7 +13,7 @@ import pytest
 from processes import background, wait_until
 
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
-from cns_dask.memory import Memory, _look, watched_memory
+from cns_dask.execution.memory import Memory, _look, watched_memory
 from cns_dask.pipeline import _task, fit
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings
@@ -156,7 +156,7 @@ import sys
 import dask, dask.dataframe as dd, numpy as np, pandas as pd
 from distributed import Client
 from cns_dask import CNS
-from cns_dask.memory import peak, reset_peak
+from cns_dask.execution.memory import peak, reset_peak
 
 def part(rows):
     start, stop = rows

@@ -14,12 +14,12 @@ import zarr
 
 from cns_dask import CNS, open_result
 from cns_dask.errors import OutputError, OutputInUseError
-from cns_dask.outputs import new_result
 from cns_dask.pipeline import fit
-from cns_dask.places import Place
 from cns_dask.progress import LineProgress, Progress
 from cns_dask.settings import Settings
-from cns_dask.store import RESULT
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.locations import Location
+from cns_dask.storage.outputs import new_output
 
 SMALL = str(Path(__file__).parents[1] / "small.py")
 
@@ -38,7 +38,7 @@ def line(*words):
 
 
 def test_places_in_an_object_store(s3):
-    place = Place(f"{s3}/place")
+    place = Location(f"{s3}/place")
     assert (place.names(), place.read("a"), place.exists("a")) == ([], None, False)
     place.write("a", b"1")
     place.write("b/c", b"2")
@@ -59,9 +59,9 @@ def test_places_in_an_object_store(s3):
 def test_one_writer_in_an_object_store(s3):
     out = f"{s3}/locked.zarr"
     with (
-        new_result(out, RESULT, {}, {}),
+        new_output(out, Kind.RESULT, {}, {}),
         pytest.raises(OutputInUseError, match="Only one run may write"),
-        new_result(out, RESULT, {}, {}),
+        new_output(out, Kind.RESULT, {}, {}),
     ):
         pass
 
@@ -75,7 +75,7 @@ def test_a_fit_in_an_object_store(s3, blobs):
     np.testing.assert_array_equal(model.labels_, CNS(n_neighbors=9, lam=0.05).fit(blobs).labels_)
     again = CNS(n_neighbors=9, lam=0.05).fit(blobs, out=out)
     assert again.result_.seconds == result.seconds  # at once
-    assert not {".few.zarr.unfinished", "scratch"} & set(Place(f"{s3}/x").parent.names())
+    assert not {".few.zarr.unfinished", "scratch"} & set(Location(f"{s3}/x").parent.names())
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
                 break
         time.sleep(2)
         os.killpg(process.pid, signal.SIGKILL)
-    assert {".r.zarr.unfinished", "scratch"} <= set(Place(f"{s3}/x").parent.names())
+    assert {".r.zarr.unfinished", "scratch"} <= set(Location(f"{s3}/x").parent.names())
     done = subprocess.run(
         line("fit", f"{s3}/x.zarr", "--out", out, *words), capture_output=True, text=True, check=False
     )
@@ -98,7 +98,7 @@ def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
     assert "graph: all of it was there" in done.stderr
     result = open_result(out)
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
-    assert not {".r.zarr.unfinished", "scratch"} & set(Place(f"{s3}/x").parent.names())
+    assert not {".r.zarr.unfinished", "scratch"} & set(Location(f"{s3}/x").parent.names())
     again = subprocess.run(
         line("fit", f"{s3}/x.zarr", "--out", out, *words), capture_output=True, text=True, check=False
     )
@@ -124,7 +124,7 @@ def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
 def test_a_store_that_fails_now_and_then(stored_rows, undisturbed, small_plan, tmp_path, monkeypatch):
     import flaky
 
-    monkeypatch.setattr("cns_dask.places.FIRST_PAUSE", 0.005)
+    monkeypatch.setattr("cns_dask.storage.locations.FIRST_PAUSE", 0.005)
     out = f"flaky://{tmp_path}/r.zarr"
     result = fit(f"flaky://{stored_rows}", Settings(method="cells"), out=out)
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)

@@ -15,9 +15,9 @@ import pytest
 
 from cns_dask import open_result
 from cns_dask.errors import WorkersLostError
+from cns_dask.execution.cluster import run
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
-from cns_dask.runtime import run
 from cns_dask.settings import Settings
 
 SMALL = str(Path(__file__).parents[1] / "small.py")

@@ -1,0 +1,62 @@
+"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report`, `warmup` and `demo`.
+
+Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number if stopped. Anywhere on the line,
+--debug shows where an error comes from. This module imports next to nothing, so that Ctrl-C is answered from the start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _StoppedError(BaseException):
+    """The user, or the system, wants the run to end. No Exception: nothing on the way out may take it for a failure."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    with _exit_codes(debug="--debug" in sys.argv):
+        from cns_dask.cli.commands import run
+
+        run(sys.argv)
+
+
+def _stop(number: int, _: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)  # whoever asks twice means it
+    raise _StoppedError(number)
+
+
+@contextmanager
+def _exit_codes(*, debug: bool = False) -> Iterator[None]:
+    """Errors end in one line and a code; with `debug` they show where they came from."""
+    try:
+        yield
+    except _StoppedError as stopped:
+        _say("stopped. What was finished is kept: run the same command again to go on from there.")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(128 + stopped.args[0])  # tasks that still run in threads are not waited for
+    except Exception as error:
+        if debug:
+            raise
+        from cns_dask.errors import CNSError, UsageError
+
+        if isinstance(error, CNSError | OSError):
+            _say(str(error))
+        else:
+            _say(f"{type(error).__name__}: {error} (this is not expected: --debug shows where it comes from)")
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _say(text: str) -> None:
+    """One line on standard error, without anything that a terminal would obey: names may come from anywhere."""
+    from cns_dask.errors import plain_text
+
+    sys.stderr.write(f"cns-dask: {plain_text(text)}\n")

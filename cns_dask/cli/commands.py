@@ -1,0 +1,308 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cns_dask.cli.options import (
+    FORMS,
+    ClusterOptions,
+    DataArgument,
+    DataOptions,
+    GroupOut,
+    Overwrite,
+    ResultArgument,
+    SchedulerOptions,
+    Scratch,
+    TableOut,
+    with_options,
+)
+from cns_dask.errors import InvalidSettingError, OutputError
+from cns_dask.settings import Settings
+
+app = typer.Typer(
+    help="Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships.",
+    epilog="--debug, anywhere on the line, shows where an error comes from.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_debug = False  # whether --debug is on the line
+
+
+def run(line: list[str]) -> None:
+    """Run the command of a line, with the program's name in front."""
+    global _debug  # noqa: PLW0603 - for the whole process, as the line is
+    _debug = "--debug" in line
+    app([word for word in line[1:] if word != "--debug"], prog_name="cns-dask")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import cns_dask
+
+        typer.echo(f"cns-dask {cns_dask.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships."""
+
+
+@app.command()
+@with_options(read=DataOptions, settings=Settings, cluster=ClusterOptions)
+def fit(
+    out: TableOut,
+    data: DataArgument = None,
+    read: Any = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            help="kNN graph to use: of `neighbors`, a Zarr array or .npy of row numbers, a SciPy .npz of distances."
+        ),
+    ] = None,
+    previous: Annotated[
+        str | None, typer.Option(help="Previous result: the same clusters keep their numbers, and changes are told.")
+    ] = None,
+    settings: Any = None,
+    overwrite: Overwrite = False,
+    scratch: Scratch = None,
+    cluster: Any = None,
+    log: Annotated[Path | None, typer.Option(help="File to which every finished piece of work is added.")] = None,
+) -> None:
+    """Cluster DATA and store everything that was found in OUT."""
+    from cns_dask import pipeline
+    from cns_dask.cli import show as text
+    from cns_dask.inputs.data import open_data
+    from cns_dask.progress import visible_progress
+    from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
+
+    _log_to(log)
+    table = out if is_parquet(out) else None
+    if table is not None:
+        check_parquet(table, overwrite=overwrite)
+        out = f"{os.path.splitext(out)[0]}.zarr"  # noqa: PTH122 - it may be a URL
+    options = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
+    with cluster.connect(debug=_debug):
+        rows = None if data is None else open_data(data, **asdict(read))
+        result = pipeline.fit(rows, settings, graph=graph, previous=previous, **options)
+        if table is not None:
+            write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=options["progress"])
+    typer.echo(text.quality(result.graph, settings.method))
+    typer.echo(text.outcome(result, out))
+    if table is not None:
+        typer.echo(f"table: {table}")
+    text.print_changes(result)
+
+
+@app.command()
+@with_options(
+    read=(DataOptions, ("component", "features")),
+    settings=(Settings, ("metric", "method", "max_clusters", "max_candidates")),
+)
+def plan(
+    data: DataArgument = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Rows to ask about instead of those of DATA.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="D|NAME,...", help="Number of columns, without DATA; else as for fit.")
+    ] = None,
+    read: Any = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
+    memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
+    settings: Any = None,
+    measure: Annotated[bool, typer.Option(help="Measure rates here, to forecast the time.")] = True,
+) -> None:
+    """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
+
+    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones.
+    """
+    memory_bytes = None if memory is None else _bytes(memory)
+    from cns_dask import planning
+    from cns_dask.inputs.data import open_data
+
+    options = asdict(read) | {"columns": columns.split(",") if data and columns else None}
+    forecast = planning.plan(
+        open_data(data, **options) if data else None,
+        n_rows=rows,
+        n_features=None if data or columns is None else _integer("columns", columns),
+        workers=workers,
+        threads=threads,
+        memory_bytes=memory_bytes,
+        settings=settings,
+        measure=measure,
+    )
+    typer.echo(str(forecast))
+
+
+@app.command()
+@with_options(
+    read=DataOptions, settings=(Settings, ("metric", "method", "recall", "random_state")), cluster=ClusterOptions
+)
+def neighbors(
+    data: Annotated[str, typer.Argument(help=FORMS, show_default=False)],
+    out: GroupOut,
+    n_neighbors: Annotated[
+        int, typer.Option("--n-neighbors", "-k", help="Neighbours of every row, the row itself included.")
+    ],
+    read: Any = None,
+    settings: Any = None,
+    overwrite: Overwrite = False,
+    scratch: Scratch = None,
+    cluster: Any = None,
+) -> None:
+    """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
+    from cns_dask.cli import show as text
+    from cns_dask.graphs import neighbor_graph
+    from cns_dask.progress import visible_progress
+
+    chosen = {name: getattr(settings, name) for name in ("metric", "method", "recall", "random_state")}
+    output = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
+    with cluster.connect(debug=_debug):
+        graph = neighbor_graph(data, n_neighbors, **asdict(read), **chosen, **output)
+    typer.echo(text.quality(graph, settings.method))
+    typer.echo(f"graph: {out}   cluster with it: cns-dask fit {data} --graph {out} --out clusters.zarr")
+
+
+@app.command()
+@with_options(read=DataOptions, cluster=ClusterOptions)
+def predict(
+    model: ResultArgument,
+    new: Annotated[str, typer.Argument(help=f"New rows. {FORMS}", show_default=False)],
+    out: TableOut,
+    read: Any = None,
+    overwrite: Overwrite = False,
+    cluster: Any = None,
+) -> None:
+    """Cluster NEW rows with the MODEL of an earlier fit. Columns are those of the fit, unless others are given."""
+    from cns_dask.progress import visible_progress
+    from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
+    from cns_dask.results.predict import open_new, predict_table, predict_to
+    from cns_dask.results.result import open_result
+
+    result, progress = open_result(model), visible_progress()
+    with cluster.connect(debug=_debug):
+        if is_parquet(out):
+            check_parquet(out, overwrite=overwrite)
+        rows = open_new(result, new, **asdict(read))
+        if is_parquet(out):
+            write_parquet(out, predict_table(result, rows), overwrite=overwrite, progress=progress)
+        else:
+            predict_to(out, result, rows, overwrite=overwrite, progress=progress)
+    typer.echo(f"labels, memberships and confidence: {out}")
+
+
+@app.command()
+def show(result: ResultArgument) -> None:
+    """Print the choice of a fit, its margin, the sizes of the clusters and the runners-up."""
+    from cns_dask.cli.show import print_result
+    from cns_dask.results.result import open_result
+
+    print_result(open_result(result))
+
+
+@app.command()
+def report(
+    result: ResultArgument,
+    out: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("report.html"),
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing page.")] = False,
+) -> None:
+    """Write a page with pictures about a fit."""
+    from cns_dask.results.report import write_report
+    from cns_dask.results.result import open_result
+
+    write_report(open_result(result), out, overwrite=overwrite)
+    typer.echo(f"report: {out}")
+
+
+@app.command()
+@with_options(cluster=SchedulerOptions)
+def warmup(cluster: Any = None) -> None:
+    """Compile what a first fit would wait for: here (once for an installation), or on all workers of a cluster.
+
+    Workers that are started with `dask worker --preload cns_dask.warmup` do it themselves before they join.
+    """
+    from cns_dask.execution.cluster import on_every_worker
+    from cns_dask.warmup import seconds_in_words, warm_up
+
+    with cluster.connect(debug=_debug):
+        for name, seconds in on_every_worker(warm_up).items():
+            typer.echo(f"{name}: {seconds_in_words(seconds)}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where the demo writes; a new folder if not given.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cluster a small data set from start to end, in this process, in seconds."""
+    from cns_dask import pipeline
+    from cns_dask.cli.show import print_result
+    from cns_dask.demo import demo_points
+    from cns_dask.progress import visible_progress
+    from cns_dask.results.report import write_report
+
+    folder = folder or _new_folder("cns-dask-demo")
+    folder.mkdir(parents=True, exist_ok=True)
+    out, page = folder / "clusters.zarr", folder / "report.html"
+    result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
+    print_result(result)
+    typer.echo(f"result: {out}")
+    write_report(result, page, overwrite=overwrite)
+    typer.echo(
+        f"report: {page}\n\nopen the result in Python:\n"
+        f"    from cns_dask import open_result\n"
+        f'    result = open_result("{out}")\n'
+        f"    result.labels.compute(), result.memberships.compute(), result.at(n_clusters=3).labels.compute()"
+    )
+
+
+def _new_folder(name: str) -> Path:
+    """The first of name, name-2, name-3, ... that does not exist."""
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(path for path in map(Path, names) if not path.exists())
+
+
+def _log_to(file: Path | None) -> None:
+    """Write what the package logs to a file."""
+    if file is None:
+        return
+    import logging
+
+    try:
+        handler = logging.FileHandler(file)
+    except OSError as error:
+        raise OutputError(f"The log {file} cannot be written ({error}).") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("cns_dask")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidSettingError(f"{name} is a number of columns where there are no data, not {text}.") from error
+
+
+def _bytes(text: str) -> int:
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text))
+    except ValueError as error:
+        raise InvalidSettingError(f"memory is a size as 8GiB, not {text}.") from error

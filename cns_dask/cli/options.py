@@ -1,0 +1,147 @@
+"""Options that several commands share, each written once: a group is a dataclass whose fields become options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import Field, dataclass, field, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+FORMS = "Path or URL: .npy, .npz (sparse), Zarr array or group, Parquet, CSV (both also as glob), .h5ad, netCDF."
+DataArgument = Annotated[str | None, typer.Argument(help=FORMS, show_default=False)]
+ResultArgument = Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)]
+GroupOut = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
+TableOut = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        help="Zarr group to write; or X.parquet, a table with the index of the data (a fit leaves X.zarr beside it).",
+        show_default=False,
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option(help="Replace a result of other data or settings, once the new one is complete.")
+]
+Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate arrays; beside OUT if not given.")]
+
+
+def option(default: Any, help_text: str, **parameters: Any) -> Any:
+    """A field of a group of options; `parameters` as of `typer.Option`."""
+    return field(default=default, metadata={"help": help_text, **parameters})
+
+
+def comma_separated(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Parser of comma-separated values."""
+
+    def parse(text: Any) -> Any:
+        return tuple(convert(part) for part in text.split(",")) if isinstance(text, str) else text
+
+    return parse
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What of the data is read."""
+
+    columns: Any = option(
+        None,
+        "Columns, variables, or positions; all if not given.",
+        parser=comma_separated(str),
+        metavar="NAME,...",
+    )
+    component: str | None = option(None, "Array in a Zarr group (a/b), or matrix of an AnnData (X, obsm/X_pca).")
+    features: str | None = option(None, "Dimension that holds the features of a row, of data that xarray opens.")
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    """A running scheduler."""
+
+    scheduler: str | None = option(None, "Address of a running Dask scheduler: tcp://host:8786.")
+    scheduler_file: str | None = option(None, "File that a running Dask scheduler wrote.")
+    tls_ca: str | None = option(None, "Certificate of the authority, for a cluster with TLS (PEM file).")
+    tls_cert: str | None = option(None, "Our certificate for it (PEM file).")
+    tls_key: str | None = option(None, "The key of our certificate (PEM file).")
+
+    def connect(self, *, debug: bool) -> AbstractContextManager[None]:
+        """Work on that scheduler; without one in this process."""
+        return self._connect(debug)
+
+    def _connect(self, debug: bool, **where: int) -> AbstractContextManager[None]:
+        from cns_dask.execution.cluster import connection
+
+        tls = self.tls_ca, self.tls_cert, self.tls_key
+        return connection(self.scheduler, self.scheduler_file, tls=tls, quiet=not debug, **where)
+
+
+@dataclass(frozen=True)
+class ClusterOptions(SchedulerOptions):
+    """A running scheduler, or workers that are started here."""
+
+    wait_workers: int = option(0, "Wait for the scheduler, and until so many workers have joined.", min=0)
+    workers: int = option(0, "Worker processes to start here; 0: threads of this process.", min=0)
+
+    def connect(self, *, debug: bool) -> AbstractContextManager[None]:
+        """Work there."""
+        return self._connect(debug, workers=self.workers, wait_for=self.wait_workers)
+
+
+def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace parameters of a command by the options of a group: all fields of a dataclass, or those that are named."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        chosen = {name: group if isinstance(group, tuple) else (group, ()) for name, group in groups.items()}
+        of_group = {name: list(_group_parameters(*group)) for name, group in chosen.items()}
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            for name, (group, _) in chosen.items():
+                given = {each.name: values.pop(each.name) for each in of_group[name]}
+                values[name] = _build(group, given)
+            command(**values)
+
+        parameters: list[inspect.Parameter] = []
+        hints = get_type_hints(command, include_extras=True)
+        for name, parameter in inspect.signature(command).parameters.items():
+            own = [parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)]
+            parameters += of_group.get(name, own)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        del run.__wrapped__  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _build(group: type, values: dict[str, Any]) -> Any:
+    """A group from its options: those that are not given keep their defaults, and 0 means None where it may be None."""
+    hints, defaults = get_type_hints(group), {each.name: each.default for each in fields(group)}
+    given = {name: value for name, value in values.items() if value is not None}
+    zero_is_none = {name for name in given if hints[name] == int | None and defaults[name] is not None}
+    return group(**{name: (value or None) if name in zero_is_none else value for name, value in given.items()})
+
+
+def _group_parameters(group: type, names: Sequence[str]) -> Iterable[inspect.Parameter]:
+    hints = get_type_hints(group)
+    for each in fields(group):
+        if not names or each.name in names:
+            annotation, default = _annotation(each, hints[each.name])
+            yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _annotation(each: Field[Any], hint: Any) -> tuple[Any, Any]:
+    """Annotation and default of the option for a field."""
+    parameters = {name: value for name, value in each.metadata.items() if name not in ("allowed", "parse")}
+    parse = each.metadata.get("parse")
+    if parse is not None:  # several values; a default is quoted in the help
+        quoted = f" [{','.join(map(str, each.default))}]" if each.default else ""
+        parameters |= {"parser": comma_separated(parse), "metavar": "N,...", "help": parameters["help"] + quoted}
+        return Annotated[Any, typer.Option(**parameters)], None
+    if "parser" in parameters:
+        return Annotated[Any, typer.Option(**parameters)], each.default
+    hint = int if hint == int | None and each.default is not None else hint  # None is written as 0
+    return Annotated[hint, typer.Option(**parameters)], each.default

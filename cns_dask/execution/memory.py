@@ -1,0 +1,116 @@
+"""The memory of a run: what was planned, what each process really used at most, and who ran short of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cns_dask.errors import MemoryPressureWarning
+from cns_dask.execution.cluster import active_client, processes
+
+POLL_SECONDS = 2.0
+SPILLED_BYTES = 64 * 2**20  # less does not matter: Dask begins early
+
+
+@dataclass
+class Memory:
+    """Bytes that were planned for each process, those that it used at most, and the processes that ran short."""
+
+    planned: dict[str, int]
+    peaks: dict[str, int] = field(default_factory=dict)
+    short: dict[str, str] = field(default_factory=dict)
+    alone: bool = False  # no worker is left
+
+    def saw(self, process: str, used: int) -> None:
+        """Note what a process used at some moment, or at most."""
+        self.peaks[process] = max(used, self.peaks.get(process, 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As stored with a result."""
+        return {"planned_bytes": self.planned, "peak_bytes": self.peaks, "short_of_memory": self.short}
+
+
+@contextmanager
+def watched_memory(
+    worker_bytes: Callable[[int], int], tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Memory]:
+    """Watch the processes that tasks run in; those that write memory to disk, or pause, are told once, with advice."""
+    client = active_client()
+    memory = Memory({name: worker_bytes(threads) for name, threads, _ in processes()})
+    if client is None:
+        reset_peak()
+        yield memory
+        memory.saw(next(iter(memory.planned)), peak())
+        return
+    client.run(reset_peak, on_error="ignore")
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(POLL_SECONDS):
+            with suppress(Exception):  # a scheduler that does not answer now may answer later
+                _poll(client, memory, tell)
+
+    thread = threading.Thread(target=watch, daemon=True, name="cns-dask-memory")
+    thread.start()
+    try:
+        yield memory
+        for address, used in client.run(peak, on_error="ignore").items():
+            if isinstance(used, int):
+                memory.saw(f"worker {address}", used)
+        with suppress(Exception):
+            _poll(client, memory, tell)
+    finally:
+        stop.set()
+        thread.join()
+    if memory.short:
+        warnings.warn(_advice(memory), MemoryPressureWarning, stacklevel=4)
+
+
+def _poll(client: Any, memory: Memory, tell: Callable[[str], None]) -> None:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    if not workers and not memory.alone:
+        tell("No worker is left: waiting for others. Start some, or stop and run the same again later: it goes on.")
+    memory.alone = not workers
+    for address, worker in workers.items():
+        name, metrics = f"worker {address}", worker["metrics"]
+        memory.saw(name, int(metrics["memory"]))
+        spilled = int(metrics.get("spilled_bytes", {}).get("disk", 0))
+        what = "paused" if worker["status"] == "paused" else "wrote memory to disk" if spilled > SPILLED_BYTES else ""
+        if what and name not in memory.short:
+            memory.short[name] = what
+            if len(memory.short) == 1:
+                tell(_advice(memory))
+
+
+def _advice(memory: Memory) -> str:
+    what = ", ".join(f"{name} {happened}" for name, happened in memory.short.items())
+    return (
+        f"Some workers are short of memory ({what}): the run goes on, slowly. Give the workers more memory or fewer "
+        "threads; `cns-dask plan` says what a fit needs, and other work on the same workers adds."
+    )
+
+
+def reset_peak() -> None:
+    """Forget the largest memory that this process had, where the system allows it."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak() -> int:
+    """Largest memory that this process had since, in bytes."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if os.uname().sysname == "Darwin" else used * 1024

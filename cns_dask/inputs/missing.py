@@ -1,0 +1,53 @@
+"""Rows that are skipped, because a value is missing (NaN) or infinite; labels as in scikit-learn's HDBSCAN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.array_types import FloatArray
+
+CLUSTERED, HAS_INFINITE, HAS_MISSING = 0, -2, -3  # codes of rows
+
+Codes = np.ndarray[Any, np.dtype[np.int8]]
+
+
+def row_codes(block: FloatArray) -> Codes:
+    """Why each row is skipped, or CLUSTERED; a missing value counts before an infinite one.
+
+    Examples
+    --------
+    >>> row_codes(np.array([[0.0, 1.0], [np.nan, np.inf], [np.inf, 2.0]]))
+    array([ 0, -3, -2], dtype=int8)
+    """
+    codes = np.where(np.isinf(block).any(axis=1), HAS_INFINITE, CLUSTERED)
+    return np.where(np.isnan(block).any(axis=1), HAS_MISSING, codes).astype(np.int8)
+
+
+def clustered_block(block: FloatArray) -> FloatArray:
+    """The rows that are clustered."""
+    return np.asarray(block[row_codes(block) == CLUSTERED])
+
+
+def clustered_rows(X: da.Array, counts: tuple[int, ...]) -> da.Array:
+    """The rows of X (n, d) that are clustered, of which each chunk has as many as `counts` tells."""
+    kept = X.map_blocks(clustered_block, chunks=(counts, X.chunks[1]), dtype=X.dtype)
+    return kept.rechunk({0: tuple(count for count in counts if count)})
+
+
+def clustered_numbers(codes: da.Array, counts: tuple[int, ...]) -> da.Array:
+    """Row number of every row that is clustered."""
+    starts = np.cumsum([0, *codes.chunks[0][:-1]]).tolist()
+    blocks = [
+        da.from_delayed(dask.delayed(_numbers)(block, start), (count,), np.int64)
+        for block, start, count in zip(codes.to_delayed().ravel(), starts, counts, strict=True)
+        if count
+    ]
+    return da.concatenate(blocks)
+
+
+def _numbers(codes: Codes, start: int) -> Any:
+    return start + np.flatnonzero(codes == CLUSTERED)

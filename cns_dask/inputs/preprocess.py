@@ -1,0 +1,238 @@
+"""Centring, scaling, projection and, for cosine, division by the norm; the fitted transform that new rows need too.
+
+The only door to dask-ml, which fits. Its `fit` computes by itself, so this is the one stage that runs work on its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.errors import InvalidDataError
+from cns_dask.execution.plan import Stage, Step
+from cns_dask.numeric import project_block
+from cns_dask.storage.chunks import FLOAT_BYTES
+from cns_dask.storage.layout import ArrayPlan
+from cns_dask.storage.records import recordable
+
+SMALLEST = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
+FACTOR_BYTES = 256 * 2**20  # of all factors of an exact PCA, which are in memory together
+POWER_STEPS = 4  # of the subspace iteration
+SPARE_VECTORS = 10  # of the subspace iteration, beyond those that are wanted
+SHOWN_ROWS = 5  # of those that an error names
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@recordable
+@dataclass(frozen=True)
+class Transform:
+    """The fitted preprocessing: everything that turns a raw row into the row that the neighbours saw.
+
+    Attributes
+    ----------
+    n_features
+        Number of raw features.
+    kept
+        Raw features that are not constant (kept,).
+    center, scale
+        Subtracted from, then divided out of, every kept feature (kept,).
+    components
+        Principal axes as columns (kept, components), or None without projection.
+    normalize
+        Whether rows are divided by their norm (cosine distance).
+    magnitude
+        Norm that a row of the largest scaled values would have: rounding errors of the centring are a few units in its
+        last place.
+    """
+
+    n_features: int
+    kept: IntArray
+    center: FloatArray
+    scale: FloatArray
+    components: FloatArray | None
+    normalize: bool
+    magnitude: float
+
+
+def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_chunk: int) -> tuple[Stage, Stage]:
+    """Learn the transform, then apply it: rows of `n_features` become points of `n_components`."""
+    axes = FLOAT_BYTES * n_features * n_components if n_features > n_components else 0  # and partial sums as large
+    held = 5 * (FLOAT_BYTES * rows_per_chunk * n_features + axes)  # as stored, as numbers, and in between
+    chunks, work = -(-n_rows // rows_per_chunk), n_rows * n_features
+    points = ArrayPlan("points", (n_rows, n_components), (rows_per_chunk, n_components))
+    raw = ArrayPlan("raw rows", (n_rows, n_features), (rows_per_chunk, n_features))
+    return (
+        Stage("preprocess", (Step("learn_transform", chunks, held, work, recorded=False),), reads=(raw,)),
+        Stage("points", (Step("transform", chunks, held, work),), reads=(raw,), writes=(points,)),
+    )
+
+
+def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: int | None) -> Transform:
+    """Learn the transform of the method's section "Data" from the rows of X (n, d).
+
+    Raises
+    ------
+    InvalidDataError
+        If a value is NaN or infinite; the first such rows are named.
+    """
+    from dask_ml.preprocessing import StandardScaler
+
+    lowest, highest = dask.compute(X.min(axis=0), X.max(axis=0))
+    if not (np.isfinite(lowest) & np.isfinite(highest)).all():
+        _refuse_not_finite(X)
+    kept = np.flatnonzero(highest > lowest)
+    if kept.size == 0:
+        kept = np.array([0])  # constant data: one feature of zeros, where all distances are 0
+    unit = _unit(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale)
+    ordinary = bool((unit == 1).all())
+    scaler = StandardScaler(with_std=scale).fit(X[:, kept] if ordinary else X[:, kept] / unit)
+    transform = Transform(
+        n_features=X.shape[1],
+        kept=kept,
+        center=np.asarray(scaler.mean_) * unit,
+        scale=np.asarray(scaler.scale_) * unit if scale else unit,
+        components=None,
+        normalize=metric == "cosine",
+        magnitude=0.0,
+    )
+    magnitude = np.maximum(np.abs(lowest), np.abs(highest))[kept] / transform.scale
+    transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
+    if max_components is None or kept.size <= max_components:
+        return transform
+    return with_components(X, transform, max_components)
+
+
+def _unit(largest: FloatArray, scale: bool) -> FloatArray:
+    """What to divide features by before their squares are summed: 1, or a power of two if these would leave the range.
+
+    Features that are not scaled share one unit, so that their distances keep their proportions.
+    """
+    largest = largest if scale else np.full_like(largest, largest.max())
+    extreme = (largest > 1 / SMALLEST) | (largest < SMALLEST)
+    return np.where(extreme & (largest > 0), np.ldexp(1.0, np.frexp(largest)[1] - 1), 1.0)
+
+
+def apply_transform(X: da.Array, transform: Transform) -> da.Array:
+    """Transform every row of X (n, d), lazily."""
+    if X.shape[1] != transform.n_features:
+        raise InvalidDataError(f"The rows have {X.shape[1]} features instead of {transform.n_features}.")
+    width = transform.kept.size if transform.components is None else transform.components.shape[1]
+    return X.map_blocks(transform_block, transform, chunks=(X.chunks[0], (width,)), dtype=np.float64, token="points")
+
+
+def transform_block(block: FloatArray, transform: Transform, block_info: Any = None) -> FloatArray:
+    """Transform the rows of one block."""
+    return transform_rows(block, transform, block_info[0]["array-location"][0][0] if block_info else 0)
+
+
+def transform_rows(block: FloatArray, transform: Transform, first_row: int = 0) -> FloatArray:
+    """Transform some rows, of which errors number the first as `first_row`; each result depends on its row alone."""
+    if not np.isfinite(block).all():
+        bad = first_row + np.flatnonzero(~np.isfinite(block).all(axis=1))
+        _raise_not_finite(bad, len(bad))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = (block[:, transform.kept] - transform.center) / transform.scale
+    beyond = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if beyond.size:
+        raise InvalidDataError(
+            f"Differences of values overflow double precision in {beyond.size} row(s): "
+            f"{_first(first_row + beyond)}. Divide the feature by its largest value."
+        )
+    if transform.components is not None:
+        projected = np.zeros((rows.shape[0], transform.components.shape[1]))
+        project_block(np.ascontiguousarray(rows), transform.components, projected)
+        rows = projected
+    return normalize_block(rows, transform, first_row) if transform.normalize else np.ascontiguousarray(rows)
+
+
+def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> FloatArray:
+    """Divide every row by its norm: Euclidean neighbours of the result are cosine neighbours."""
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    without = np.flatnonzero(norms[:, 0] <= 8 * EPSILON * transform.magnitude)  # nothing but rounding of the centring
+    if without.size:
+        raise InvalidDataError(
+            f"The cosine metric needs a direction, and these rows have none (norm 0 after centring): "
+            f"{_first(first_row + without)}. Remove them, or use the euclidean metric."
+        )
+    return np.asarray(rows / norms)
+
+
+def with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
+    """Add the first principal axes of the scaled rows.
+
+    The rows are centred, so these are their first singular vectors: exact ones by PCA, which holds a square
+    factor as wide as the rows for every chunk; where these are too large, those in a subspace.
+    """
+    from dask_ml.decomposition import PCA
+
+    scaled = apply_transform(X, replace(transform, normalize=False))
+    n_components = min(n_components, X.shape[0])
+    if FLOAT_BYTES * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
+        components = _axes_in_subspace(scaled, n_components)
+    else:
+        components = np.asarray(PCA(n_components=n_components, svd_solver="full").fit(scaled).components_)
+    return replace(transform, components=np.ascontiguousarray(components.T))
+
+
+def _axes_in_subspace(rows: da.Array, n_components: int) -> FloatArray:
+    """The first singular vectors (n_components, d) of the rows (n, d), by subspace iteration.
+
+    A few more random vectors than wanted are multiplied with the rows' covariance POWER_STEPS times; the rows' singular
+    vectors within the subspace that they span then are dask-ml's TruncatedSVD of the rows' coordinates there. Every
+    step reads all rows, chunk by chunk, and ends before the next begins: in one graph, as that of `svd_compressed`, the
+    chunks would stay in memory from one step to the next.
+    """
+    from dask_ml.decomposition import TruncatedSVD
+
+    width = min(n_components + SPARE_VECTORS, rows.shape[1])
+    basis = dask.delayed(random_basis)(rows.shape[1], width).persist()
+    for _ in range(POWER_STEPS):
+        spread = rows.map_blocks(spread_block, basis, dtype=np.float64, token="spread")  # one task with those before it
+        parts = list(spread.to_delayed().ravel())
+        while len(parts) > 1:  # few at once: each is as large as the basis
+            parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
+        basis = dask.delayed(orthonormal)(parts[0]).persist()
+    shape = (rows.chunks[0], (width,))
+    coordinates = rows.map_blocks(np.matmul, basis, chunks=shape, dtype=np.float64, token="coordinates")
+    svd = TruncatedSVD(n_components=n_components, algorithm="tsqr", compute=False).fit(coordinates)
+    basis, axes = dask.compute(basis, svd.components_)
+    return np.asarray(axes @ basis.T)
+
+
+def random_basis(n_features: int, width: int) -> FloatArray:
+    """Orthonormal columns (n_features, width), the same everywhere."""
+    return orthonormal(np.random.default_rng(0).standard_normal((n_features, width)))
+
+
+def orthonormal(vectors: FloatArray) -> FloatArray:
+    """An orthonormal basis of what some columns span."""
+    return np.asarray(np.linalg.qr(vectors)[0])
+
+
+def spread_block(rows: FloatArray, basis: FloatArray) -> FloatArray:
+    """A chunk's part of the product of the covariance with the basis (d, width)."""
+    return np.asarray(rows.T @ (rows @ basis))
+
+
+def _refuse_not_finite(X: da.Array) -> None:
+    bad = ~da.isfinite(X).all(axis=1)
+    numbers = da.where(bad, da.arange(X.shape[0], chunks=bad.chunks), X.shape[0])
+    count, rows = dask.compute(bad.sum(), da.topk(numbers, -min(SHOWN_ROWS + 1, X.shape[0])))
+    _raise_not_finite(rows[:count], int(count))
+
+
+def _raise_not_finite(rows: Any, count: int) -> None:
+    raise InvalidDataError(
+        f"There are NaN or infinite values in {count} row(s): {_first(rows)}. Remove or fill them, or use "
+        "missing='skip'."
+    )
+
+
+def _first(rows: Any) -> str:
+    shown = ", ".join(str(row) for row in rows[:SHOWN_ROWS])
+    return f"{shown}, ..." if len(rows) > SHOWN_ROWS else shown

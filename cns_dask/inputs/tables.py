@@ -1,0 +1,142 @@
+"""Tables: pandas and Dask DataFrames, Parquet and CSV files. With `table_forms` the door to pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.inputs.files import files_of, has_ending, is_web
+from cns_dask.inputs.forms import Adapter, Data, ReadOptions
+from cns_dask.inputs.table_forms import LazyTable, Table, block_of, partitions
+from cns_dask.storage.chunks import rows_per_chunk
+
+SHOWN_COLUMNS = 8  # of those that an error names
+PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
+CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst")
+
+
+def is_table(source: Any) -> bool:
+    """Whether something is a DataFrame of pandas or Dask, without importing either."""
+    return hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+
+
+def is_lazy_table(source: Any) -> bool:
+    """Whether it is one of Dask."""
+    return is_table(source) and dask.is_dask_collection(source)
+
+
+def open_table(table: Any, columns: Sequence[Any] | None = None) -> Data:
+    """Open a DataFrame of pandas or Dask; the lengths of partitions are not looked at here."""
+    names = numeric_columns(table, columns)
+    if not is_lazy_table(table):
+        values = block_of(table[names])
+        chunks = (rows_per_chunk(max(1, values.shape[0]), max(1, values.shape[1])), -1)
+        X = da.from_array(values, chunks=chunks, name=False)
+        return Data(X, Table(table.index), in_memory=True, names=tuple(names))
+    shape = (np.nan, len(names))
+    blocks = [da.from_delayed(dask.delayed(block_of)(part), shape, np.float64) for part in partitions(table[names])]
+    return Data(da.concatenate(blocks), LazyTable(table, tuple(names)), names=tuple(names))
+
+
+def open_parquet(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
+    """Open Parquet files, or folders of them (paths or URLs); only the needed columns are read."""
+    return open_table(_read("read_parquet", files), columns)
+
+
+def open_csv(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
+    """Open CSV files with a header (paths or URLs), in blocks where they are not compressed."""
+    whole = {} if files[0].endswith(".csv") else {"blocksize": None}
+    return open_table(_read("read_csv", files, assume_missing=True, float_precision="round_trip", **whole), columns)
+
+
+def _read(reader: str, files: Sequence[str], **options: Any) -> Any:
+    import dask.dataframe as dd
+
+    try:
+        return getattr(dd, reader)(list(files) if len(files) > 1 else files[0], **options)
+    except ImportError:
+        raise
+    except Exception as error:  # of pyarrow and pandas, which have their own families
+        raise InvalidDataError(
+            f"{_some(files)} cannot be read as a table by {reader} ({type(error).__name__}: {error})."
+        ) from error
+
+
+def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
+    """The columns that are asked for, or all; an error names those that are not there, or are no numbers."""
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
+
+    present = list(table.columns)
+    names = present if columns is None else list(columns)
+    lost = [name for name in names if name not in present]
+    if lost:
+        raise InvalidSettingError(f"The table has no columns {_some(lost)}. It has {_some(present)}.")
+    if len(set(names)) < len(names):
+        raise InvalidDataError("Some columns have the same name. Rename them, or choose columns.")
+    types = dict(zip(present, table.dtypes, strict=True))
+    wrong = [
+        f"{name} ({types[name]})"
+        for name in names
+        if is_complex_dtype(types[name]) or not (is_numeric_dtype(types[name]) or is_bool_dtype(types[name]))
+    ]
+    if wrong:
+        raise InvalidDataError(
+            f"Some columns hold no numbers: {_some(wrong)}. Choose the others with columns=[...], or turn these into "
+            "numbers first: categories and strings as with get_dummies, dates as days since the first."
+        )
+    if not names:
+        raise InvalidDataError("The table has no columns: it needs at least 1 feature.")
+    return names
+
+
+def _some(names: Sequence[Any]) -> str:
+    shown = ", ".join(map(str, names[:SHOWN_COLUMNS]))
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > SHOWN_COLUMNS else shown
+
+
+def empty_frame(names: Sequence[Any]) -> Any:
+    """A table without rows."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=list(names))
+
+
+def categories(labels: Any, clusters: Sequence[int]) -> Any:
+    """Labels as categories that are words, as scverse has them."""
+    import pandas as pd
+
+    return pd.Categorical(labels.astype(str), categories=[str(number) for number in clusters])
+
+
+def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: Any) -> Any:
+    """A pandas DataFrame with two more columns."""
+    taken = [name for name in names if name in frame.columns]
+    if taken:
+        raise InvalidSettingError(f"The table already has columns {_some(taken)}. Give other names for the new ones.")
+    return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
+
+
+def _open_files(reader: Any, location: str, options: ReadOptions) -> Data:
+    files = files_of(location)
+    return replace(reader(files, options.columns), files=() if is_web(location) else files)
+
+
+DATAFRAME = Adapter(
+    "a table", lambda source, _: is_table(source), lambda source, options: open_table(source, options.columns)
+)
+PARQUET = Adapter(
+    "Parquet files",
+    lambda location, _: has_ending(location, PARQUET_ENDINGS, folders=True),
+    lambda location, options: _open_files(open_parquet, location, options),
+)
+CSV = Adapter(
+    "CSV files",
+    lambda location, _: has_ending(location, CSV_ENDINGS),
+    lambda location, options: _open_files(open_csv, location, options),
+)

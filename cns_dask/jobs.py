@@ -1,0 +1,214 @@
+"""What a fit has to do, before it does it: the data are opened and scanned, all stages are sized, memory is checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import dask
+import dask.array as da
+
+from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.execution.cluster import check_memory
+from cns_dask.execution.plan import Plan, Stage
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.forms import ArrayForm, Data
+from cns_dask.inputs.missing import clustered_rows
+from cns_dask.inputs.preprocess import preprocess_stages
+from cns_dask.inputs.scan import Scan, fingerprint_of, scan
+from cns_dask.neighbors.given import open_graph
+from cns_dask.neighbors.graph import NeighborGraph
+from cns_dask.neighbors.plan import GraphSizes, given_stage, plan_search, search_stages
+from cns_dask.progress import Progress
+from cns_dask.results.predict import Predictor
+from cns_dask.results.result import Result
+from cns_dask.settings import Grid, Settings
+from cns_dask.smoothing.plan import SmoothingSizes, plan_smoothing, shared_bytes, smoothing_stages
+from cns_dask.storage.chunks import rows_per_chunk
+from cns_dask.storage.fingerprints import digest
+from cns_dask.storage.outputs import Fingerprint
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a fit has to do: the data, opened, and the plan for them.
+
+    `data.X` are all rows, in chunks of which `scan.counts` rows can be clustered.
+    """
+
+    data: Data | None
+    given_graph: NeighborGraph | None
+    previous: Result | None
+    settings: Settings
+    scan: Scan
+    graph_sizes: GraphSizes
+    sizes: SmoothingSizes
+
+    @property
+    def grid(self) -> Grid:
+        """The (k, lam, K) that are tried."""
+        return self.sizes.grid
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that are clustered."""
+        return sum(self.scan.counts)
+
+    @property
+    def skips(self) -> bool:
+        """Whether some rows are skipped."""
+        return self.data is not None and self.n_rows < self.data.X.shape[0]
+
+    @property
+    def graph_arrays(self) -> tuple[str, ...]:
+        """The stored arrays of the graph; a given one may come without distances."""
+        has_distances = self.given_graph is None or self.given_graph.distances is not None
+        return ("graph/indices", "graph/distances") if has_distances else ("graph/indices",)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """All stages."""
+        n_features = None if self.data is None else self.data.X.shape[1]
+        has_distances = len(self.graph_arrays) == 2
+        given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
+        return plan_stages(n_features, self.graph_sizes, self.sizes, given)
+
+    def clustered_rows(self, X: da.Array) -> da.Array:
+        """The rows that are not skipped, in the chunks of the plan."""
+        rows = clustered_rows(X, self.scan.counts) if self.skips else X
+        return rows.rechunk({0: self.graph_sizes.rows_per_chunk})
+
+    def fingerprint(self, graph: Any) -> Fingerprint:
+        """What makes two fits the same: data, graph, settings and the previous fit."""
+        files = (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
+        lists = (
+            None if self.given_graph is None else Data(self.given_graph.indices, ArrayForm(is_lazy=True), files=files)
+        )
+        return {
+            "data": None if self.data is None else fingerprint_of(self.data, Progress(), self.scan.hashes),
+            "graph": None if lists is None else fingerprint_of(lists, Progress()),
+            "settings": self.settings.as_dict(),
+            "previous": None if self.previous is None else digest(self.previous.details),
+        }
+
+    def check_unchanged(self, fingerprint: Fingerprint) -> None:
+        """Refuse data whose files have changed while they were clustered."""
+        if not fingerprint or self.data is None or not self.data.files:
+            return
+        if fingerprint_of(self.data, Progress()) != fingerprint["data"]:
+            raise InvalidDataError(f"The data changed while they were clustered: {', '.join(self.data.files)}.")
+
+
+def prepare(
+    source: Any,
+    settings: Settings,
+    *,
+    graph: Any = None,
+    previous: Any = None,
+    hashed: bool = False,
+    progress: Progress | None = None,
+) -> Job:
+    """Open the data, scan them once if need be, size everything, and check that the workers can hold it."""
+    data = None if source is None else open_data(source)
+    given = None if graph is None else open_graph(graph)
+    n_rows, n_features = _number_of_rows(data, given), 1
+    overrides, scanned = size_overrides(), Scan((), (n_rows,))
+    if data is not None:
+        n_features = data.X.shape[1]
+        rows = overrides.get("rows_per_chunk", rows_per_chunk(*data.X.shape))
+        data = replace(data, X=data.X.rechunk({0: rows}))
+        scanned = scan(
+            data.X,
+            hashed=hashed and not data.files,
+            counted=settings.missing == "skip",
+            in_memory=data.in_memory,
+            progress=progress or Progress(),
+        )
+        n_rows = _check_clustered(sum(scanned.counts), n_rows, given)
+    graph_sizes, sizes = plan_sizes(n_rows, n_features, settings, "exact" if given is not None else None)
+    _check_given(given, sizes.grid)
+    job = Job(data, given, _open_previous(previous, data), settings, scanned, graph_sizes, sizes)
+    check_memory(job.plan.worker_bytes)
+    return job
+
+
+def size_overrides() -> Mapping[str, int]:
+    """Sizes of chunks and blocks from Dask's configuration: `dask.config.set({"cns_dask.sizes": {"n_cells": 12}})`."""
+    overrides = {name.replace("-", "_"): value for name, value in dask.config.get("cns_dask.sizes", {}).items()}
+    names = {field.name for sizes in (GraphSizes, SmoothingSizes) for field in fields(sizes)}
+    unknown = sorted(overrides.keys() - names)
+    if unknown:
+        raise InvalidSettingError(
+            f"cns_dask.sizes in Dask's configuration has unknown names {unknown}: {sorted(names)}."
+        )
+    return overrides
+
+
+def plan_sizes(
+    n_rows: int, n_features: int, settings: Settings, method: str | None = None, n_candidates: list[int] | None = None
+) -> tuple[GraphSizes, SmoothingSizes]:
+    """Size all stages of a fit of so many rows."""
+    grid, overrides = settings.grid(n_rows), size_overrides()
+    method = settings.method if method is None else method
+    graph_sizes = plan_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
+    counts = settings.max_candidates if n_candidates is None else n_candidates
+    tol = settings.tol_of_grid(n_rows)
+    return graph_sizes, plan_smoothing(n_rows, graph_sizes.rows_per_chunk, grid, counts, tol, overrides)
+
+
+def plan_stages(
+    n_features: int | None, graph_sizes: GraphSizes, sizes: SmoothingSizes, given: Stage | None = None
+) -> Plan:
+    """All stages of a fit; without rows (`n_features` None) those of a given graph alone."""
+    points = (graph_sizes.n_rows, n_features, graph_sizes.n_features, graph_sizes.rows_per_chunk)
+    preprocess = () if n_features is None else preprocess_stages(*points)  # type: ignore[arg-type]
+    search = search_stages(graph_sizes) if given is None else (given,)
+    return Plan((*preprocess, *search, *smoothing_stages(sizes)), shared_bytes(sizes))
+
+
+def _open_previous(previous: Any, data: Data | None) -> Result | None:
+    """The previous result whose numbers are kept."""
+    if previous is None:
+        return None
+    result = Predictor(previous).result
+    if data is None:
+        raise InvalidSettingError(
+            "Numbers of a previous fit can only be kept with rows. Give the rows, not a graph alone."
+        )
+    if data.X.shape[1] != result.transform.n_features:
+        raise InvalidDataError(
+            f"The rows have {data.X.shape[1]} features, and the previous fit has {result.transform.n_features}."
+        )
+    return result
+
+
+def _check_given(given: NeighborGraph | None, grid: Grid) -> None:
+    if given is not None and given.indices.shape[1] < grid.ks[-1] - 1:
+        raise InvalidSettingError(
+            f"The graph lists {given.indices.shape[1]} neighbours, and the largest k needs {grid.ks[-1] - 1} besides "
+            "the row itself. Use a larger graph, or smaller n_neighbors or k_multipliers."
+        )
+
+
+def _check_clustered(n_clustered: int, n_rows: int, given: NeighborGraph | None) -> int:
+    if n_clustered < 2:
+        raise InvalidDataError(f"At least 2 rows must have finite values only. Got {n_clustered} of {n_rows}.")
+    if given is not None and n_clustered < n_rows:
+        raise InvalidDataError(
+            f"There are NaN or infinite values in {n_rows - n_clustered} row(s), which a given graph does not allow. "
+            "Remove them from data and graph, or leave the graph out."
+        )
+    return n_clustered
+
+
+def _number_of_rows(data: Data | None, given: NeighborGraph | None) -> int:
+    arrays = (None if data is None else data.X, None if given is None else given.indices)
+    sizes = [int(array.shape[0]) for array in arrays if array is not None]
+    if not sizes:
+        raise InvalidSettingError("There is nothing to cluster: give data or a graph.")
+    if len(set(sizes)) > 1:
+        raise InvalidDataError(f"The data have {sizes[0]} rows, and the graph has {sizes[1]}.")
+    return sizes[0]

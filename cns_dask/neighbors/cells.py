@@ -1,0 +1,241 @@
+"""Approximate search in cells: rows lie in the cell of their nearest centre, and queries visit few cells.
+
+A row of the cell C that is nearer to c than to a query's own centre c_0 lies beyond the plane half-way between the two
+centres, so it is at least as far away as that plane:
+
+    gap(q, C) = |c - c_0| / 2 - (q - c_0) . (c - c_0) / |c - c_0|
+
+A query visits the cells with gap < reach * (distance of its k-th nearest so far). With reach 1 nothing can be missed;
+in more than a few dimensions most of what lies just beyond the plane is far away along it, and a smaller reach finds
+nearly all. How small it may be is learned from the exact neighbours of a sample: `needed_reach`.
+
+Everything is float32, measured by direct differences, and ordered by distance and row number, so the result depends on
+the rows alone: not on chunks, workers or threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.neighbors.distances import QUERIES_AT_ONCE, merge_nearest, shrinkage, visit_cells
+from cns_dask.neighbors.exact import with_roots
+from cns_dask.numeric import project_block, workspace
+from cns_dask.storage.store import ResultStore
+
+LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows of the data in cells around centres, for search. The arrays may lie on disk.
+
+    Attributes
+    ----------
+    centers
+        Centre of every cell (cell, d), float32, shifted by `offset`.
+    starts
+        Position of the first row of every cell, and the number of rows (cell + 1,).
+    points
+        The rows, shifted by `offset`, by cell and then by row number (position, d), float32.
+    rows
+        Their row numbers (position,).
+    offset
+        Subtracted from a row before it is rounded to float32 (d,).
+    reach
+        How far beyond the border of a cell a search looks; 1 misses nothing.
+    """
+
+    centers: ArrayLike
+    starts: ArrayLike
+    points: ArrayLike
+    rows: ArrayLike
+    offset: ArrayLike
+    reach: float
+
+
+def stored_cells(store: ResultStore) -> Cells | None:
+    """The cells in a store, opened; None if there are none."""
+    if "cells/points" not in store:
+        return None
+    names = ("centers", "starts", "points", "rows", "offset")
+    arrays = {name: store.array(f"cells/{name}") for name in names}
+    return Cells(**arrays, reach=store.graph_attributes["reach"])
+
+
+def learn_centers(sample: list[FloatArray], n_cells: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Centres of cells (cell, d) from parts of a sample, near ones next to each other, and the offset (d,)."""
+    import warnings
+
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    rows = np.concatenate(sample)
+    offset = rows.mean(axis=0)
+    model = KMeans(min(n_cells, len(rows)), init="random", n_init=1, max_iter=LLOYD_STEPS, random_state=seed)
+    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():  # its sums would depend on the threads
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than cells: some stay empty
+        model.fit(shifted(rows, offset))
+    centers = model.cluster_centers_.astype(np.float32)
+    return centers[np.array(_near_together(centers, np.arange(len(centers))))], offset
+
+
+def shifted(points: FloatArray, offset: FloatArray) -> FloatArray:
+    """Points as the cells hold them: near 0, where float32 is finest."""
+    return (points - offset).astype(np.float32)
+
+
+def _near_together(centers: FloatArray, some: IntArray) -> list[int]:
+    """Order by halving: along the widest axis, then each half by itself."""
+    if len(some) <= 2:
+        return list(some)
+    axis = int(np.argmax(np.ptp(centers[some], axis=0)))
+    ordered = some[np.argsort(centers[some, axis], kind="stable")]
+    half = len(some) // 2
+    return [*_near_together(centers, ordered[:half]), *_near_together(centers, ordered[half:])]
+
+
+def nearest_centers(points: FloatArray, centers: FloatArray, count: int = 1) -> IntArray:
+    """The `count` nearest centres of every point (m, count)."""
+    shape = len(points), count
+    nearest = np.full(shape, np.inf, np.float32), np.full(shape, -1)
+    merge_nearest(points, np.full(len(points), -1), centers, np.arange(len(centers)), nearest)
+    return nearest[1]
+
+
+def gaps(queries: FloatArray, own: FloatArray, others: FloatArray) -> FloatArray:
+    """Distance to the plane between the own centre (d,) and each of the others, of every query (c, m).
+
+    The array is this thread's: the next call writes over it.
+    """
+    directions = others - own
+    separation = np.sqrt(np.einsum("ij,ij->i", directions, directions))[:, None]
+    found = workspace("gaps", (len(others), len(queries)), np.float32)
+    found[...] = 0
+    units = directions / np.where(separation > 0, separation, 1)
+    project_block(units, np.ascontiguousarray((own - queries).T), found)
+    found += np.where(separation > 0, separation / 2, np.float32(-np.inf))
+    return found
+
+
+def search_cells(
+    queries: FloatArray, query_rows: IntArray, query_cells: IntArray, cells: Cells, n_neighbors: int
+) -> tuple[FloatArray, IntArray]:
+    """Nearest rows of queries that are sorted by cell: squared distances and row numbers (m, k).
+
+    `query_rows` are their own row numbers, -1 for points from outside. One chunk of the stored rows is in memory at a
+    time, and only chunks with a cell in reach are read: first the one with a query's own cell, then the others.
+    """
+    centers, starts = np.asarray(cells.centers[...]), np.asarray(cells.starts[...])
+    shape = len(queries), n_neighbors
+    found = np.full(shape, np.inf, np.float32), np.full(shape, -1)
+    groups = list(_groups(query_cells))
+    step = cells.points.chunks[0]
+    chunks = [_Chunk(cells, starts, slice(at, min(at + step, starts[-1]))) for at in range(0, starts[-1], step)]
+    for own in (True, False):
+        for chunk in chunks:
+            for group in groups:
+                cell = query_cells[group.start]
+                if chunk.holds(cell) == own:
+                    part = queries[group], query_rows[group], (found[0][group], found[1][group])
+                    _visit(chunk, centers, cell, cells.reach, *part)
+            chunk.close()
+    return found
+
+
+def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tuple[FloatArray, IntArray]:
+    """Distances and row numbers of the nearest rows of some rows from outside (m, k)."""
+    points = shifted(queries, np.asarray(cells.offset[...]))
+    own = nearest_centers(points, np.asarray(cells.centers[...]))[:, 0]
+    order = np.argsort(own, kind="stable")
+    found = with_roots(search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors))
+    back = np.argsort(order)
+    return found[0][back], found[1][back]
+
+
+class _Chunk:
+    """One chunk of the stored rows: read when first needed, dropped when closed."""
+
+    def __init__(self, cells: Cells, starts: IntArray, part: slice) -> None:
+        self._cells, self._part = cells, part
+        self._loaded: tuple[FloatArray, IntArray] | None = None
+        self.first = int(np.searchsorted(starts, part.start, side="right")) - 1
+        self.last = int(np.searchsorted(starts, part.stop, side="left"))  # cells first to last - 1 have rows here
+        bounds = np.clip(starts[self.first : self.last + 1], part.start, part.stop) - part.start
+        self.edges = np.column_stack([bounds[:-1], bounds[1:]])
+
+    def holds(self, cell: int) -> bool:
+        """Whether rows of a cell are here."""
+        return self.first <= cell < self.last
+
+    def load(self) -> tuple[FloatArray, IntArray]:
+        """Points and row numbers, read once."""
+        if self._loaded is None:
+            self._loaded = np.asarray(self._cells.points[self._part]), np.asarray(self._cells.rows[self._part])
+        return self._loaded
+
+    def close(self) -> None:
+        """Forget the rows."""
+        self._loaded = None
+
+
+def _visit(
+    chunk: _Chunk,
+    centers: FloatArray,
+    own: int,
+    reach: float,
+    queries: FloatArray,
+    query_rows: IntArray,
+    found: tuple[FloatArray, IntArray],
+) -> None:
+    """Search one group of queries in the cells of one chunk that are in reach: its own, then the nearest first."""
+    center, others = centers[own], centers[chunk.first : chunk.last]
+    if chunk.holds(own):
+        points, rows = chunk.load()
+        part = slice(*chunk.edges[own - chunk.first])
+        merge_nearest(queries, query_rows, points[part], rows[part], found)
+    separation = np.sqrt(((others - center) ** 2).sum(axis=1))
+    radius = np.sqrt(((queries - center) ** 2).sum(axis=1).max())
+    limits = reach * np.sqrt(found[0][:, -1])
+    filled = chunk.edges[:, 1] > chunk.edges[:, 0]
+    close = separation / 2 - radius < limits.max()
+    near = np.flatnonzero(close & filled & (np.arange(chunk.first, chunk.last) != own))
+    near = near[np.argsort(separation[near], kind="stable")]
+    gap = gaps(queries, center, others[near])
+    if (gap < limits).any():
+        edges, shrink = chunk.edges[near], shrinkage(queries)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *found)
+
+
+def _groups(cells: IntArray) -> Iterator[slice]:
+    """Stretches of queries in one cell, of at most QUERIES_AT_ONCE."""
+    edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+    for start, stop in itertools.pairwise(edges):
+        for at in range(start, stop, QUERIES_AT_ONCE):
+            yield slice(at, min(at + QUERIES_AT_ONCE, stop))
+
+
+def needed_reach(
+    queries: FloatArray, distances: FloatArray, positions: IntArray, cells: Cells
+) -> tuple[FloatArray, FloatArray]:
+    """For queries whose exact neighbours are known by position: the reach that finds each of them.
+
+    Returns the reach (m, k), -inf for neighbours in the own cell, and for every query the reach that visits each cell
+    (m, cell).
+    """
+    centers, starts = np.asarray(cells.centers[...]), np.asarray(cells.starts[...])
+    own = nearest_centers(queries, centers)[:, 0]
+    visits = np.empty((len(queries), len(centers)), np.float32)
+    for i, cell in enumerate(own):
+        visits[i] = gaps(queries[i : i + 1], centers[cell], centers)[:, 0]
+        visits[i, cell] = -np.inf
+    radius = distances[:, -1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        visits = np.where(radius > 0, visits / radius, np.where(visits < 0, -np.inf, np.inf))
+    inside = np.searchsorted(starts, positions, side="right") - 1
+    return np.take_along_axis(visits, inside, axis=1), visits

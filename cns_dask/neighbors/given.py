@@ -1,0 +1,139 @@
+"""A kNN graph that the caller already has, checked and brought into our order: the row itself first, then as listed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.errors import InvalidDataError
+from cns_dask.inputs.files import open_path
+from cns_dask.neighbors.graph import NeighborGraph, stored_graph
+from cns_dask.storage.chunks import rows_per_chunk
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.locations import Location
+from cns_dask.storage.store import kind_of, open_store
+
+SHOWN_ROWS = 5
+
+
+def open_graph(source: Any) -> NeighborGraph:
+    """Open a graph: values are not looked at here.
+
+    Parameters
+    ----------
+    source
+        A `NeighborGraph`, or the path of a stored one or of a result; an integer array (row, neighbor), in memory,
+        lazy, or the path or URL of a Zarr array or `.npy` file; or a SciPy matrix (row, row) whose entries are
+        distances, or the path of the `.npz` file of one, as of scikit-learn's `kneighbors_graph` or scanpy's
+        `obsp["distances"]`. Neighbours are ordered by distance; whether rows list themselves is no matter.
+    """
+    if isinstance(source, str | os.PathLike):
+        source = _open(os.fspath(source))
+    if isinstance(source, NeighborGraph):
+        return source
+    if hasattr(source, "tocsr"):
+        return _from_matrix(source.tocsr())
+    indices = source if isinstance(source, da.Array) else _in_memory(source)
+    if indices.ndim != 2 or indices.dtype.kind not in "iu":
+        raise InvalidDataError(
+            f"A graph is an array of integers with two dimensions, row and neighbor; this one has {indices.ndim} "
+            f"dimension(s) of type {indices.dtype}. Give a matrix of distances as a SciPy sparse matrix."
+        )
+    return NeighborGraph(indices.rechunk({1: -1}), None, "given")
+
+
+def listed(graph: NeighborGraph, n_neighbors: int, rows_per_block: int) -> NeighborGraph:
+    """The first `n_neighbors` of every row, the row itself first; lazily, and checked when computed."""
+    indices = graph.indices.rechunk({0: rows_per_block})
+    n_rows = indices.shape[0]
+    distances = None if graph.distances is None else graph.distances.rechunk({0: rows_per_block})
+    lists = zip(
+        indices.to_delayed().ravel(),
+        [None] * indices.numblocks[0] if distances is None else distances.to_delayed().ravel(),
+        np.cumsum([0, *indices.chunks[0][:-1]]).tolist(),
+        indices.chunks[0],
+        strict=True,
+    )
+    blocks = [
+        (dask.delayed(check_block, nout=2)(block, far, first, n_rows, n_neighbors), size)
+        for block, far, first, size in lists
+    ]
+
+    def stacked(at: int, dtype: type) -> da.Array:
+        return da.concatenate([da.from_delayed(block[at], (size, n_neighbors), dtype) for block, size in blocks])
+
+    return NeighborGraph(
+        stacked(0, np.int64), None if distances is None else stacked(1, np.float64), graph.method, graph.recall
+    )
+
+
+def check_block(
+    indices: IntArray, distances: FloatArray | None, first_row: int, n_rows: int, n_neighbors: int
+) -> tuple[IntArray, FloatArray | None]:
+    """Check the lists of some rows, and put the row itself in front of its first `n_neighbors` - 1 others."""
+    indices = np.asarray(indices).astype(np.int64)
+    rows = first_row + np.arange(len(indices))
+    _refuse(((indices < 0) | (indices >= n_rows)).any(axis=1), rows, f"a number that is no row (0 to {n_rows - 1})")
+    ordered = np.sort(indices, axis=1)
+    _refuse((ordered[:, 1:] == ordered[:, :-1]).any(axis=1), rows, "a neighbour twice")
+    itself = indices == rows[:, None]
+    others = indices.shape[1] - itself.sum(axis=1)
+    _refuse(others < n_neighbors - 1, rows, f"fewer than {n_neighbors - 1} neighbours besides the row itself")
+    order = np.argsort(itself, axis=1, kind="stable")[:, : n_neighbors - 1]  # the row itself last, the others as listed
+    lists = np.insert(np.take_along_axis(indices, order, axis=1), 0, rows, axis=1)
+    if distances is None:
+        return lists, None
+    return lists, np.insert(np.take_along_axis(np.asarray(distances, float), order, axis=1), 0, 0.0, axis=1)
+
+
+def _open(location: str) -> Any:
+    if location.endswith(".npz"):
+        from scipy.sparse import load_npz
+
+        try:
+            return load_npz(location)
+        except (OSError, ValueError) as error:
+            raise InvalidDataError(f"{location} does not hold a SciPy sparse matrix ({error}).") from error
+    if kind_of(Location(location)) in (Kind.GRAPH, Kind.RESULT):
+        return stored_graph(open_store(location, Kind.GRAPH, Kind.RESULT))
+    return open_path(location)
+
+
+def _refuse(bad: Any, rows: IntArray, what: str) -> None:
+    if bad.any():
+        shown = ", ".join(map(str, rows[bad][:SHOWN_ROWS].tolist()))
+        raise InvalidDataError(
+            f"The graph lists {what} for {bad.sum()} row(s): {shown}{', ...' if bad.sum() > SHOWN_ROWS else ''}."
+        )
+
+
+def _in_memory(source: Any) -> da.Array:
+    array = np.asarray(source)
+    return da.from_array(array, chunks="auto" if array.ndim != 2 else (rows_per_chunk(*array.shape), -1), name=False)
+
+
+def _from_matrix(matrix: Any) -> NeighborGraph:
+    """Lists from the stored entries of a CSR matrix, by distance; as long as the shortest."""
+    n_rows = matrix.shape[0]
+    if matrix.shape[1] != n_rows:
+        raise InvalidDataError(f"The matrix of a graph must be square, not of shape {matrix.shape}.")
+    rows = np.repeat(np.arange(n_rows), np.diff(matrix.indptr))
+    kept = matrix.indices != rows
+    rows, columns, values = rows[kept], matrix.indices[kept], matrix.data[kept]
+    order = np.lexsort((np.arange(len(rows)), values, rows))  # equal distances: as stored
+    counts = np.bincount(rows, minlength=n_rows)
+    width = int(counts.min()) if n_rows else 0
+    if width == 0:
+        _refuse(counts == 0, np.arange(n_rows), "no neighbour")
+    places = order[(np.cumsum(counts) - counts)[:, None] + np.arange(width)]
+    chunks = (rows_per_chunk(n_rows, width), -1)
+    return NeighborGraph(
+        da.from_array(columns[places].astype(np.int64), chunks=chunks, name=False),
+        da.from_array(values[places].astype(float), chunks=chunks, name=False),
+        "given",
+    )

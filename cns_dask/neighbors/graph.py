@@ -1,0 +1,88 @@
+"""A kNN graph as a record: its lists, how they were found, and how good they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from cns_dask.array_types import ArrayLike
+from cns_dask.errors import NotAResultError
+from cns_dask.neighbors.recall import Recall
+from cns_dask.storage.records import recordable, typed_record
+from cns_dask.storage.store import ResultStore
+
+METHODS_OF_GRAPHS = ("exact", "cells", "descent", "given")
+
+
+@dataclass(frozen=True)
+class NeighborGraph:
+    """A kNN graph.
+
+    Attributes
+    ----------
+    indices
+        Row numbers of the neighbours (n, k): the row itself first, then by distance, ties by row number.
+    distances
+        Distances to them (n, k); for cosine the Euclidean distance between normalised rows. None for a graph that came
+        without.
+    method
+        How it was found: "exact", "cells", "descent" or "given".
+    recall
+        Measured recall at the smallest and the largest k, if it is approximate.
+    """
+
+    indices: ArrayLike
+    distances: ArrayLike
+    method: str = "exact"
+    recall: tuple[Recall, ...] = ()
+
+
+@recordable
+@dataclass(frozen=True)
+class GraphSummary:
+    """What is stored about a graph besides its lists.
+
+    Attributes
+    ----------
+    method, recall
+        As of a `NeighborGraph`.
+    reach
+        How far the search in cells looked beyond the border of a cell.
+    candidates_per_row
+        Rows that such a search meets on average.
+    """
+
+    method: str
+    recall: tuple[Recall, ...] = ()
+    reach: float | None = None
+    candidates_per_row: float | None = None
+
+    def as_attributes(self) -> dict[str, Any]:
+        """Plain values, for the attributes of the graph."""
+        present = {
+            field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None
+        }
+        return present | {"recall": [asdict(each) for each in self.recall]}
+
+
+def stored_graph(store: ResultStore) -> NeighborGraph:
+    """The graph in a store, opened lazily."""
+    attributes = store.graph_attributes
+    distances = store.open("graph/distances") if "graph/distances" in store else None
+    method, recall = attributes.get("method"), attributes.get("recall")
+    if method not in METHODS_OF_GRAPHS or not isinstance(recall, list):
+        raise NotAResultError(
+            f"This is not a result of cns_dask: its graph was found by {method!r}, with recall {recall!r}."
+        )
+    return NeighborGraph(
+        store.open("graph/indices"), distances, method, tuple(typed_record(Recall, each) for each in recall)
+    )
+
+
+def describe_quality(graph: NeighborGraph) -> str:
+    """What a reader should know about a graph, in one sentence."""
+    if not graph.recall:
+        return f"Neighbours: {graph.method}."
+    shares = (f"{at.mean:.4f} ({at.low:.4f} to {at.high:.4f}) at k = {at.n_neighbors}" for at in graph.recall)
+    rows = graph.recall[-1].n_rows
+    return f"Neighbours: {graph.method}, recall {', '.join(shares)} (95 % interval, {rows} rows)."

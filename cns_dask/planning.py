@@ -1,0 +1,154 @@
+"""What a fit will take: its stages as they would run, and the rates of this machine."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cns_dask.array_types import FloatArray
+from cns_dask.errors import InvalidSettingError
+from cns_dask.execution.forecast import (
+    WORKER_COUNTS,
+    Forecast,
+    Group,
+    StepTimer,
+    makespan,
+    stage_forecasts,
+    step_rates,
+    task_groups,
+)
+from cns_dask.execution.plan import Plan
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.forms import Data
+from cns_dask.jobs import plan_sizes, plan_stages
+from cns_dask.pipeline import fit
+from cns_dask.settings import Settings, check_integer, choose_method
+from cns_dask.smoothing.passes import TILE_ROWS, aligned_zeros, smooth_tiles
+from cns_dask.smoothing.solver import BLOCK_WIDTHS
+from cns_dask.smoothing.walk import walk_on
+
+SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 256 * 2**20
+#: Blocks of so many rows are in the cache, and are not.
+CACHED_ROWS, MEMORY_ROWS = 2**16, 2**20
+
+
+def plan(
+    X: Any = None,
+    *,
+    n_rows: int | None = None,
+    n_features: int | None = None,
+    workers: int = 1,
+    threads: int = 1,
+    memory_bytes: int | None = None,
+    settings: Settings | None = None,
+    measure: bool = True,
+) -> Forecast:
+    """Tell what a fit will take: tasks, memory, disk, expected time, and what other numbers of workers would do.
+
+    Parameters
+    ----------
+    X
+        The data, as for a fit; only their size and their first rows are looked at. Or None, with
+    n_rows, n_features
+        the size. `n_rows` may be given beside the data, to ask about more rows of the kind.
+    workers, threads, memory_bytes
+        Worker processes, and threads and memory of each.
+    settings
+        The parameters of the fit.
+    measure
+        Measure rates here, on one thread, for about ten seconds. If False, no time is forecast.
+
+    Examples
+    --------
+    >>> forecast = plan(n_rows=1_000_000, n_features=16, workers=2, threads=2, measure=False)
+    >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
+    7
+    """
+    settings = settings or Settings()
+    data = None if X is None else open_data(X)
+    rows = data.X.shape[0] if data is not None and n_rows is None else n_rows
+    features = n_features if data is None else data.X.shape[1]
+    if rows is None or features is None:
+        raise InvalidSettingError("Give data, or n_rows and n_features: there is nothing to plan for.")
+    for name, value in {"n_rows": rows, "n_features": features, "workers": workers, "threads": threads}.items():
+        check_integer(name, value, 2 if name == "n_rows" else 1, 10**12)
+    method = "exact" if choose_method(rows, settings.method) == "exact" else "cells"
+    settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
+    if measure:
+        full, groups = _measured_groups(data, rows, features, settings)
+    else:
+        full, groups = plan_stages(features, *plan_sizes(rows, features, settings)), []
+    return Forecast(
+        n_rows=rows,
+        n_features=features,
+        stages=stage_forecasts(full, groups),
+        workers=workers,
+        threads=threads,
+        seconds=makespan(groups, workers * threads) if groups else None,
+        worker_bytes=full.worker_bytes(threads),
+        memory_bytes=memory_bytes,
+        disk_bytes=full.disk_bytes,
+        curve={count: makespan(groups, count * threads) for count in WORKER_COUNTS} if groups else {},
+    )
+
+
+def _measured_groups(data: Data | None, n_rows: int, n_features: int, settings: Settings) -> tuple[Plan, list[Group]]:
+    """The plan of a fit of `n_rows` rows, and its tasks with the rates of a fit of a sample."""
+    n_sampled = min(SAMPLE_ROWS, max(1000, SAMPLE_BYTES // (8 * n_features)))
+    sample = _mixture(min(n_rows, n_sampled), n_features) if data is None else np.asarray(data.X[:n_sampled])
+    timer, candidates = _timed_fit(sample, settings)
+    here = plan_stages(n_features, *plan_sizes(len(sample), n_features, settings, n_candidates=candidates))
+    growth = n_rows / len(sample)
+    expected = [min(settings.max_candidates, math.ceil(growth * count)) for count in candidates]
+    there = plan_stages(n_features, *plan_sizes(n_rows, n_features, settings, n_candidates=expected))
+    return there, task_groups(there, step_rates(here, timer.step_seconds), _slowdown(n_rows))
+
+
+def _timed_fit(sample: FloatArray, settings: Settings) -> tuple[StepTimer, list[int]]:
+    """Time the steps of a fit of the sample on one thread; and its number of candidates at each k."""
+    plan_of_sample = plan_stages(sample.shape[1], *plan_sizes(len(sample), sample.shape[1], settings))
+    timer = StepTimer(plan_of_sample)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of too few rows for a good graph: only their time counts
+        fit(sample[: max(len(sample) // 4, 100)], settings)  # compiled
+        with timer.timing():
+            result = fit(sample, settings, progress=timer)
+    return timer, list(result.details["n_candidates"].values())
+
+
+def _slowdown(n_rows: int) -> float:
+    """How much longer passes take for each row than those of a sample; it is measured only where they do."""
+    if n_rows <= CACHED_ROWS:
+        return 1.0
+    share = math.log(n_rows / CACHED_ROWS) / math.log(MEMORY_ROWS / CACHED_ROWS)
+    return 1 + (_memory_slowdown() - 1) * min(1.0, share)
+
+
+def _memory_slowdown() -> float:
+    """How many times longer a pass takes for each row when its blocks do not fit into the cache."""
+    times, k, lanes = {}, 8, (0,) * BLOCK_WIDTHS[0]
+    for n_rows in (CACHED_ROWS, MEMORY_ROWS):
+        rng = np.random.default_rng(0)
+        steps = rng.integers(-n_rows // 128, n_rows // 128, size=(n_rows, k))  # as near as an order brings neighbours
+        walk = walk_on((np.arange(n_rows)[:, None] + steps) % n_rows)
+        ring, peaks = aligned_zeros((2, n_rows, len(lanes)), np.float32), np.zeros(len(lanes), np.float32)
+        live = np.ones((2, n_rows // TILE_ROWS), np.bool_)
+        ring[:] = 1
+        taken = []
+        for now in (0, 1, 0, 1):
+            began = time.perf_counter()
+            smooth_tiles(walk.neighbors, walk.reads, ring, live, now, 0.5, 1.0, 0.0, 0.0, lanes, peaks)
+            taken.append(time.perf_counter() - began)
+        times[n_rows] = min(taken) / n_rows
+    return max(1.0, times[MEMORY_ROWS] / times[CACHED_ROWS])
+
+
+def _mixture(n_rows: int, n_features: int, n_clusters: int = 25) -> FloatArray:
+    rng = np.random.default_rng(0)
+    centers = 2 * rng.standard_normal((n_clusters, n_features))
+    return np.asarray(centers[rng.integers(n_clusters, size=n_rows)] + rng.standard_normal((n_rows, n_features)))

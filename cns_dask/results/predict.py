@@ -1,0 +1,307 @@
+"""Memberships of new points, from a stored result.
+
+f(x) = (1-lam) * mean of F over the k nearest training points of x + lam/K
+
+F is affine in P, so this is the F of P(x) = (1-lam) * mean of P over these points. A point that coincides with a
+training row (the first of equal ones) takes that row's P: up to the solver's tolerance the same number, unless that row
+is a representative, which keeps its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import dask
+import numpy as np
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.errors import InvalidDataError, NotAResultError
+from cns_dask.execution.cluster import in_worker_memory
+from cns_dask.execution.run import Run
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.forms import Data
+from cns_dask.inputs.missing import CLUSTERED, row_codes
+from cns_dask.inputs.preprocess import Transform, transform_rows
+from cns_dask.inputs.scan import fingerprint_of
+from cns_dask.inputs.table_forms import CLUSTER, LazyTable, beside, block_of, frame_of
+from cns_dask.inputs.tables import is_table, numeric_columns
+from cns_dask.neighbors.cells import search_new_rows
+from cns_dask.neighbors.exact import search_everywhere
+from cns_dask.progress import Progress
+from cns_dask.results.result import Result, open_result
+from cns_dask.results.skipped import mark_skipped
+from cns_dask.smoothing.memberships import Clustering, clustering_block, from_blocks
+from cns_dask.smoothing.plan import clustering_stage
+from cns_dask.storage.chunks import rows_per_chunk
+from cns_dask.storage.fingerprints import digest, resume_key
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.outputs import open_output
+
+
+class Predictor:
+    """Clusters of blocks of rows, for use inside `map_blocks` and `map_partitions`.
+
+    It travels with a task as the path of the stored result, and is opened once in every process: the workers must see
+    that path.
+
+    Parameters
+    ----------
+    model
+        A fitted `CNS`, a `Result`, or the path or URL of one.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from cns_dask import CNS
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 1, (100, 5)) for center in (0, 5, 10)])
+    >>> model = CNS().fit(X)
+    >>> lazy = da.from_array(X, chunks=(50, 5)).map_blocks(Predictor(model), drop_axis=1, dtype=int)
+    >>> bool((lazy.compute() == model.labels_).all())
+    True
+    """
+
+    def __init__(self, model: Any) -> None:
+        result = getattr(model, "result_", model)
+        self.result: Result = result if isinstance(result, Result) else open_result(result)
+        _check_rows_are_there(self.result)
+        self._digest = digest(self.result.details)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _predictor_at, (self.result.path, self._digest)
+
+    def __call__(self, rows: Any) -> Any:
+        """Cluster of every row: a NumPy array, or a Series for a pandas DataFrame."""
+        if not is_table(rows):
+            return self.clustering(np.asarray(rows, np.float64)).labels
+        return beside(rows.index, self.clustering(self.block(rows)).labels, CLUSTER)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return self.result.path, self._digest
+
+    def block(self, frame: Any, columns: Any = None) -> FloatArray:
+        """The values of the features in a pandas DataFrame: of the columns that the fit was asked to use, or all.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> frame = pd.DataFrame(demo_points(300), columns=list("abcdefgh"))
+        >>> predictor = Predictor(CNS().fit(frame, columns=list("abc")))
+        >>> predictor.block(frame).shape
+        (300, 3)
+        """
+        return block_of(frame[numeric_columns(frame, columns or self.result.columns)])
+
+    def clustering(self, rows: FloatArray, first_row: int = 0) -> Clustering:
+        """Memberships, labels and confidence of some rows (m, d), of which errors number the first as `first_row`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> frame = pd.DataFrame(demo_points(300), columns=list("abcdefgh"))
+        >>> predictor = Predictor(CNS().fit(frame, columns=list("abc")))
+        >>> predictor.clustering(predictor.block(frame)).labels.shape
+        (300,)
+        """
+        if rows.shape[1] != self.opened.transform.n_features:
+            raise InvalidDataError(
+                f"The rows have {rows.shape[1]} features instead of {self.opened.transform.n_features}."
+            )
+        step = self.opened.rows_at_once
+        parts = [
+            self.opened.clustering(rows[start : start + step], first_row + start)
+            for start in range(0, max(1, len(rows)), step)
+        ]
+        return Clustering(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+
+    @cached_property
+    def opened(self) -> _Opened:
+        """What is needed of the result."""
+        return _Opened(self.result)
+
+
+@lru_cache(maxsize=8)
+def _predictor_at(path: str, digest_then: str) -> Predictor:
+    """The predictor of this process for a result."""
+    predictor = Predictor(Result.at_path(path))
+    if predictor._digest != digest_then:
+        raise NotAResultError(f"The result at {path} has changed while it is used. Start again with the new one.")
+    return predictor
+
+
+class _Opened:
+    """The small parts of a result in memory, and the large ones opened."""
+
+    def __init__(self, result: Result) -> None:
+        self.choice, self.transform, self.numbers = result.choice, result.transform, result.numbers()
+        self.skips = result.settings.missing == "skip"
+        self.cells, self.points = result.cells, result.stored("points")
+        self.absorption = result.stored("absorption")
+        widths = self.transform.n_features, self.choice.n_neighbors, self.choice.n_clusters
+        self.rows_at_once = rows_per_chunk(2**62, max(widths))
+
+    def clustering(self, rows: FloatArray, first_row: int) -> Clustering:
+        """Memberships, labels and confidence of some rows (m, d)."""
+        codes = row_codes(rows) if self.skips else np.zeros(len(rows), np.int8)
+        filled = with_fillers(rows, codes, self.transform)
+        return mark_skipped(self.clustering_with_neighbors(filled, first_row)[0], codes)
+
+    def clustering_with_neighbors(
+        self, rows: FloatArray, first_row: int
+    ) -> tuple[Clustering, tuple[FloatArray, IntArray]]:
+        """The same of rows that are all finite, and distances and row numbers of their nearest training rows."""
+        distances, indices = self.search(transform_rows(rows, self.transform, first_row))
+        P = absorption_block(indices, distances, self.absorption, self.choice.n_clusters, self.choice.lam)
+        return clustering_block(P, self.numbers), (distances, indices)
+
+    def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Distances and row numbers of the nearest training rows (m, k)."""
+        k = self.choice.n_neighbors
+        if self.cells is None:
+            return search_everywhere(queries, self.points, k)
+        return search_new_rows(queries, self.cells, k)
+
+
+def predict(result: Result, new: Any, **options: Any) -> Clustering:
+    """Cluster new rows with a stored result, lazily and chunk by chunk.
+
+    Parameters
+    ----------
+    result
+        An opened result.
+    new
+        Rows with the features of the training data (m, d): see `open_data`.
+    **options
+        Options of `open_data`; those of the fit are used where they are not given.
+    """
+    predictor = Predictor(result)
+    data = check_features(result, open_new(result, new, **options))
+    X = in_worker_memory(data.X) if data.in_memory else data.X
+    starts = np.nan_to_num(np.cumsum([0, *X.chunks[0][:-1]])).astype(int).tolist()
+    blocks = [
+        dask.delayed(predict_block)(predictor, block, start)
+        for block, start in zip(X.to_delayed().ravel(), starts, strict=True)
+    ]
+    n_clusters = result.choice.n_clusters
+    return from_blocks(blocks, X.chunks[0], n_clusters)
+
+
+def predict_table(result: Result, new: Any, **options: Any) -> Any:
+    """Labels, confidence and memberships of new rows as a table: with their index and partitions, if they have some."""
+    data = open_new(result, new, **options)
+    return frame_of(predict(result, data), result.clusters, replace(data, sizes=None))
+
+
+def predict_wrapped(result: Result, data: Data, field: str, name: str) -> Any:
+    """Labels, memberships or confidence (`field`) of new rows, in their form."""
+    clusters = result.clusters if field == "memberships" else None
+    if isinstance(data.form, LazyTable):
+        return data.form.mapped(Field(Predictor(result), field), name, clusters)
+    return data.wrap(getattr(predict(result, data), field), name, clusters)
+
+
+class Field:
+    """One of the answers of a predictor."""
+
+    def __init__(self, predictor: Predictor, name: str) -> None:
+        self._predictor, self._name = predictor, name
+
+    def __call__(self, rows: FloatArray) -> Any:
+        """Its values for some rows."""
+        return getattr(self._predictor.clustering(rows), self._name)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self._predictor.__dask_tokenize__(), self._name
+
+
+def _check_rows_are_there(result: Result) -> None:
+    if result.points is None:
+        raise NotAResultError(
+            "The result holds no training rows, because only a graph was clustered. Fit with the rows too."
+        )
+
+
+def open_new(result: Result, new: Any, *, by_name: bool = True, **options: Any) -> Data:
+    """Open new rows as those of the fit were; if `by_name`, the columns of a table are found by their names."""
+    _check_rows_are_there(result)
+    columns = {"columns": result.columns} if by_name and result.columns else {}
+    return open_data(new, defaults=columns | result.read_options, min_rows=1, counted=False, **options)
+
+
+def check_features(result: Result, data: Data) -> Data:
+    """The same data, if they have as many features as those of the fit."""
+    n_features = result.transform.n_features
+    if data.X.shape[1] != n_features:
+        raise InvalidDataError(f"The rows have {data.X.shape[1]} features instead of {n_features}.")
+    return data
+
+
+def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clustering:
+    """The clustering of one chunk of new rows."""
+    return predictor.clustering(rows, first_row)
+
+
+def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:
+    """The rows, with one that can be clustered in the place of each that cannot."""
+    if (codes == CLUSTERED).all():
+        return rows
+    other = np.zeros(transform.n_features)
+    other[transform.kept] = transform.center + transform.scale
+    return np.where((codes == CLUSTERED)[:, None], rows, other)
+
+
+def predict_to(
+    out: str | os.PathLike[str],
+    result: Result,
+    new: Any,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> None:
+    """Cluster new rows and store labels, memberships and confidence in a Zarr group at `out`.
+
+    What an earlier run has left unfinished is continued; a finished output of the same rows and model stays as it is.
+    """
+    progress = progress or Progress()
+    data = open_data(open_new(result, new, **options), min_rows=1)
+    n_clusters = result.choice.n_clusters
+    rows = rows_per_chunk(data.X.shape[0], max(data.X.shape[1], result.choice.n_neighbors, n_clusters))
+    data = replace(data, X=data.X.rechunk({0: rows}))
+    clustering = predict(result, data)
+    model = result.details.get("fingerprint") or digest(result.details)  # of a temporary one
+    fingerprint = {"data": fingerprint_of(data, progress), "model": model}
+    stage = clustering_stage("predict", data.X.shape[0], rows, n_clusters)
+    with open_output(
+        out, Kind.PREDICTION, fingerprint, resume_key(rows), overwrite=overwrite, tell=progress.tell
+    ) as output:
+        if output.writer is not None:
+            run = Run(output.writer, progress)
+            run.check_ready(disk_bytes=0)
+            run.write(stage, vars(clustering))
+            output.writer.put("cluster", result.clusters)
+            output.writer.describe(model=result.path, choice=asdict(result.choice))
+
+
+def absorption_block(
+    indices: IntArray, distances: FloatArray, absorption: ArrayLike, n_clusters: int, lam: float
+) -> FloatArray:
+    """P of some new rows (m, K) from their nearest training rows (m, k); only these are read of `absorption`."""
+    if not len(indices):
+        return np.empty((0, n_clusters))
+    needed, position = np.unique(indices, return_inverse=True)
+    P, position = np.asarray(absorption[needed, :n_clusters]), position.reshape(indices.shape)
+    if np.isnan(P).any():
+        raise NotAResultError("Some absorption of the result is missing. Fit again.")
+    mean = np.zeros((len(indices), n_clusters))
+    for neighbor in position.T:  # one by one: (m, k, K) never exists at once
+        mean += P[neighbor] / indices.shape[1]
+    is_training_row = distances[:, :1] == 0
+    return np.where(is_training_row, P[position[:, 0]], (1 - lam) * mean)

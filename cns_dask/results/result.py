@@ -1,0 +1,437 @@
+"""A stored fit, opened: lazy arrays, the choice, and other numbers of clusters without a new fit."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
+from cns_dask.inputs.data import open_data
+from cns_dask.inputs.forms import Data
+from cns_dask.inputs.missing import CLUSTERED
+from cns_dask.inputs.preprocess import Transform
+from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of
+from cns_dask.inputs.xarrays import dataset_of
+from cns_dask.neighbors.cells import Cells, stored_cells
+from cns_dask.neighbors.graph import NeighborGraph, stored_graph
+from cns_dask.results.history import Changes, stored_changes
+from cns_dask.results.skipped import with_skipped
+from cns_dask.settings import Grid, Settings, check_integer
+from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
+from cns_dask.smoothing.memberships import Clustering, clustering
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.locations import Location
+from cns_dask.storage.records import typed_record
+from cns_dask.storage.store import ResultStore, open_store
+
+
+class Result:
+    """The outcome of a fit. Arrays with one row per data row are lazy Dask arrays; the others are NumPy arrays.
+
+    Examples
+    --------
+    >>> from cns_dask import CNS
+    >>> from cns_dask.demo import demo_points
+    >>> result = CNS().fit(demo_points(300)).result_
+    >>> result.choice.n_clusters, result.labels[:3].compute()
+    (4, array([1, 0, 3]))
+    >>> result.memberships.shape
+    (300, 4)
+    """
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        choice = self.choice
+        return (
+            f"<Result: {self.n_rows} rows in {choice.n_clusters} clusters, k = {choice.n_neighbors}, "
+            f"lam = {choice.lam:.4g}, at {self.path}>"
+        )
+
+    @property
+    def path(self) -> str:
+        """Where the result is stored."""
+        return self._store.location.path
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, with those that were skipped."""
+        return int(self.stored("labels").shape[0])
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of rows that were skipped, because of NaN or infinite values."""
+        return self.n_rows - int(self.stored("absorption").shape[0])
+
+    @property
+    def rows(self) -> da.Array:
+        """Row number of every clustered row: what `points`, `graph` and the stored absorption have a row for."""
+        if "rows" in self._store:
+            return self._store.open("rows")
+        return da.arange(self.n_rows, chunks=self.labels.chunks[0])
+
+    @property
+    def labels(self) -> da.Array:
+        """Cluster of every row (n,)."""
+        return self._store.open("labels")
+
+    @property
+    def memberships(self) -> da.Array:
+        """Soft memberships (n, K), rows sum to 1."""
+        return self._store.open("memberships")
+
+    @property
+    def confidence(self) -> da.Array:
+        """How clearly each row belongs to its cluster (n,), 0 to 1."""
+        return self._store.open("confidence")
+
+    @property
+    def representatives(self) -> IntArray:
+        """Row that represents each cluster (K,)."""
+        return self._store.read("representatives")
+
+    @property
+    def criterion(self) -> FloatArray:
+        """Criterion (k, lam, K) of every grid point; the axes are those of `grid`, and K = 1, 2, ..."""
+        return self._store.read("criterion")
+
+    @property
+    def picks(self) -> IntArray:
+        """Row picked as K-th representative (k, lam, K); the first K of a grid point represent K clusters."""
+        return self._store.read("picks")
+
+    @property
+    def grid(self) -> Grid:
+        """The ks, lams and numbers of clusters that were tried."""
+        ks, lams = self._store.read("k"), self._store.read("lam")
+        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), self._store.array("n_clusters").shape[0])
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The chosen k, lam and K, and their margin."""
+        return typed_record(Choice, self._store.attributes.get("choice"))
+
+    @property
+    def settings(self) -> Settings:
+        """The parameters of the fit."""
+        try:
+            return Settings(**self._store.attributes["settings"])
+        except (KeyError, TypeError, InvalidSettingError) as error:
+            raise NotAResultError(f"This is not a result of cns_dask: its settings are others ({error}).") from error
+
+    @property
+    def largest_residual(self) -> float:
+        """Largest residual of the stored absorption, which bounds the error of every membership; NaN if not finite."""
+        return self._residual("largest_residual")
+
+    @property
+    def grid_residual(self) -> float:
+        """Largest residual of the absorption that the grid was evaluated with."""
+        return self._residual("grid_residual")
+
+    def _residual(self, name: str) -> float:
+        stored = self._store.attributes[name]
+        return float("nan") if stored is None else float(stored)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """All that is stored about the run: residuals, versions, seconds per stage."""
+        return self._store.attributes
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took, in the run that ended."""
+        seconds = self._store.attributes.get("seconds")
+        if not isinstance(seconds, dict) or not all(isinstance(value, float | int) for value in seconds.values()):
+            raise NotAResultError(f"This is not a result of cns_dask: its seconds per stage are {seconds!r}.")
+        return seconds
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """Largest memory of a process, measured and planned, in bytes."""
+        memory: Any = self._store.attributes.get("memory")
+        try:
+            used, planned = (max(map(int, memory[name].values())) for name in ("peak_bytes", "planned_bytes"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotAResultError(f"This is not a result of cns_dask: its memory is {memory!r}.") from error
+        return used, planned
+
+    @property
+    def graph(self) -> NeighborGraph:
+        """The kNN graph at the largest k, and its recall if it is approximate."""
+        return stored_graph(self._store)
+
+    @property
+    def cells(self) -> Cells | None:
+        """The rows in cells, for searches; None where these are exact."""
+        return stored_cells(self._store)
+
+    @property
+    def points(self) -> da.Array | None:
+        """The rows as the neighbours saw them: scaled, projected, normalised (n, components).
+
+        None if only their graph was given.
+        """
+        return self._store.open("points") if "points" in self._store else None
+
+    def stored(self, name: str) -> Any:
+        """An array of the store, opened: small to ship, and sliced by the tasks that need some of it.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.stored("labels")[:3]
+        array([1, 0, 3])
+        """
+        return self._store.array(name)
+
+    @property
+    def transform(self) -> Transform:
+        """The fitted preprocessing."""
+        read = self._store.read
+        return Transform(
+            kept=read("transform/kept"),
+            center=read("transform/center"),
+            scale=read("transform/scale"),
+            components=read("transform/components") if "transform/components" in self._store else None,
+            **self._store.attributes["transform"],
+        )
+
+    def at(self, n_clusters: int) -> Clustering:
+        """The clustering into another number of clusters for the same k and lam, lazily and without a new fit.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.at(n_clusters=2).labels[:4].compute()
+        array([1, 0, 0, 0])
+        """
+        absorption = self._store.open("absorption")
+        check_integer("n_clusters", n_clusters, 1, absorption.shape[1])
+        numbers = self.numbers(n_clusters)
+        if "codes" not in self._store:
+            return clustering(absorption, n_clusters, numbers)
+        codes = self._store.open("codes")
+        counts = dask.compute(*((block == CLUSTERED).sum() for block in codes.blocks))
+        return with_skipped(absorption, numbers, n_clusters, codes, tuple(map(int, counts)))
+
+    def numbers(self, n_clusters: int | None = None) -> list[int]:
+        """Number of the cluster of every pick, in the order of the picks; of those beyond the choice, new numbers.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.numbers(), result.numbers(6)
+        ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
+        """
+        n_chosen = self.choice.n_clusters
+        numbers = self._store.attributes.get("numbers", list(range(n_chosen)))
+        is_complete = isinstance(numbers, list) and len(numbers) == n_chosen
+        if not is_complete or not all(type(number) is int for number in numbers):
+            raise NotAResultError(
+                f"This is not a result of cns_dask: its {n_chosen} clusters are numbered {numbers!r}."
+            )
+        wanted = n_chosen if n_clusters is None else n_clusters
+        first_new = max(self.next_number, max(numbers) + 1)
+        return numbers[:wanted] + list(range(first_new, first_new + wanted - n_chosen))
+
+    @property
+    def next_number(self) -> int:
+        """The smallest number that no cluster has had, here or in the fits that this one followed."""
+        number = self._store.attributes.get("next_number", 0)
+        return max(number if isinstance(number, int) else 0, self.choice.n_clusters)
+
+    @property
+    def clusters(self) -> list[int]:
+        """Numbers of the clusters in the order of the columns of `memberships`: 0, 1, ... without a previous fit."""
+        return sorted(self.numbers())
+
+    def sizes(self) -> IntArray:
+        """Number of rows in each cluster (K,).
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.sizes()
+        array([116,  48,  76,  60])
+        """
+        labels = da.maximum(self.labels, -1) + 1  # skipped rows first
+        clusters = np.asarray(self.clusters)
+        counts = da.bincount(labels, minlength=int(clusters.max()) + 2).compute()
+        sizes: IntArray = np.asarray(counts, np.int64)[clusters + 1]
+        return sizes
+
+    @property
+    def changes(self) -> Changes | None:
+        """What has changed since the previous fit whose numbers were kept; None if there was none."""
+        return stored_changes(self._store.attributes.get("changes"))
+
+    @property
+    def read_options(self) -> dict[str, Any]:
+        """The options with which the data were opened: see `open_data`."""
+        options = self._store.attributes.get("read_options", {})
+        plain = {name: value for name, value in options.items() if name in ("columns", "component", "features")}
+        if not all(isinstance(value, str | list) for value in plain.values()):
+            raise NotAResultError(f"This is not a result of cns_dask: its data were opened with {options!r}.")
+        return plain
+
+    @property
+    def columns(self) -> list[Any] | None:
+        """Names of the features: the columns that the fit was asked to use, or all of a table; None for others."""
+        return self.read_options.get("columns") or _names(self._store.attributes.get("features"))
+
+    def to_dataframe(self, data: Any = None, *, memberships: bool = True, **options: Any) -> Any:
+        """Label, confidence and memberships of every row as a table.
+
+        Parameters
+        ----------
+        data
+            The table that was clustered (or another form: see `open_data`): the answer has its index, and its
+            partitions if it is lazy. None: a lazy table with row numbers.
+        memberships
+            Whether to add a column for each cluster.
+        **options
+            Options of `open_data` for `data`.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> result.to_dataframe(memberships=False).compute().groupby("cluster").size().tolist()
+        [116, 48, 76, 60]
+        """
+        rows = None if data is None else self._same_rows(data, options)
+        names = {"labels": (CLUSTER, None), "confidence": (CONFIDENCE, None), "memberships": ("", self.clusters)}
+        if not memberships:
+            del names["memberships"]
+        if rows is not None and (frame := self._beside_index(rows, names)) is not None:
+            return frame
+        return frame_of(self._clustering, self.clusters, rows, memberships=memberships)
+
+    @property
+    def _clustering(self) -> Clustering:
+        return Clustering(self.memberships, self.labels, self.confidence)
+
+    def wrapped(self, data: Data, field: str, name: str) -> Any:
+        """Labels, memberships or confidence (`field`) in the form of the data that were clustered.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cns_dask import CNS, open_data
+        >>> from cns_dask.demo import demo_points
+        >>> table = pd.DataFrame(demo_points(300)).add_prefix("x")
+        >>> CNS().fit(table).result_.wrapped(open_data(table), "labels", "group").head(2).tolist()
+        [1, 0]
+        """
+        clusters = self.clusters if field == "memberships" else None
+        frame = self._beside_index(data, {field: (name, clusters)})
+        return data.wrap(getattr(self, field), name, clusters) if frame is None else frame
+
+    def _beside_index(self, data: Data, names: dict[str, tuple[str, list[int] | None]]) -> Any:
+        """Stored arrays beside the index of the caller's own lazy table; None for other forms."""
+        if not isinstance(data.form, LazyTable) or not data.form.digests or data.sizes is None:
+            return None
+        return data.form.beside_index([self.stored(field) for field in names], list(names.values()), data.sizes)
+
+    def to_xarray(self, data: Any = None, **options: Any) -> Any:
+        """Labels, confidence and memberships as an xarray Dataset, lazily.
+
+        Parameters
+        ----------
+        data
+            The DataArray or Dataset that was clustered: the answer has the shape and coordinates of its rows. None: one
+            dimension, row.
+        **options
+            Options of `open_data` for `data`.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> dict(result.to_xarray().sizes)
+        {'row': 300, 'cluster': 4}
+        """
+        form = None if data is None else self._same_rows(data, options).form
+        choice = self.choice
+        details = {"n_neighbors": choice.n_neighbors, "lam": choice.lam, "criterion": choice.value, "result": self.path}
+        return dataset_of(self._clustering, self.clusters, form, details)
+
+    def _same_rows(self, data: Any, options: dict[str, Any]) -> Data:
+        rows = open_data(data, defaults=self.read_options, min_rows=1, **options)
+        if rows.X.shape[0] != self.n_rows:
+            raise InvalidDataError(
+                f"The data have {rows.X.shape[0]} rows, and {self.n_rows} were clustered: they are not the same."
+            )
+        return rows
+
+    @classmethod
+    def at_path(cls, path: str) -> Result:
+        """A result for tasks: opened without a check, also where it is temporary and the caller keeps it.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> Result.at_path(result.path).n_rows
+        300
+        """
+        return cls(ResultStore(Location(path)))
+
+    def best_by_n_clusters(self) -> list[Choice]:
+        """The best k and lam of every number of clusters, best first.
+
+        Examples
+        --------
+        >>> from cns_dask import CNS
+        >>> from cns_dask.demo import demo_points
+        >>> result = CNS().fit(demo_points(300)).result_
+        >>> [choice.n_clusters for choice in result.best_by_n_clusters()[:3]]
+        [4, 5, 6]
+        """
+        return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
+
+
+def _names(names: Any) -> list[Any] | None:
+    """Names from a store, which may be anything."""
+    is_list = isinstance(names, list) and all(isinstance(name, str | int) for name in names)
+    return names if is_list and names else None
+
+
+def open_result(path: str | os.PathLike[str]) -> Result:
+    """Open the result of a fit.
+
+    Parameters
+    ----------
+    path
+        The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from cns_dask import CNS
+    >>> from cns_dask.demo import demo_points
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = CNS().fit(demo_points(300), out=f"{folder}/clusters.zarr")
+    ...     open_result(f"{folder}/clusters.zarr").choice.n_clusters
+    4
+    """
+    return Result(open_store(path, Kind.RESULT))

@@ -1,0 +1,83 @@
+"""Candidates: the points that may represent a cluster, which are the local maxima of in-degree on the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.neighbors.exact import search_block
+from cns_dask.storage.records import recordable
+
+TREE_FEATURES = 8  # up to so many a tree is faster: 50 000 points in the plane 0.1 s instead of 5 s
+
+
+@recordable
+@dataclass(frozen=True)
+class Candidates:
+    """Points that may represent a cluster: their rows and in-degrees, in the order in which ties are broken."""
+
+    rows: IntArray
+    degrees: IntArray
+
+
+def local_maxima(neighbors: IntArray) -> Candidates:
+    """Rows whose in-degree is at least that of each of their k neighbours, in row order.
+
+    The in-degree of j counts the rows that list j; it is compared as an integer.
+
+    Examples
+    --------
+    >>> local_maxima(np.array([[0, 1], [1, 0], [2, 1]])).rows
+    array([1])
+    """
+    degrees = np.zeros(len(neighbors), np.int64)
+    for column in neighbors.T:  # column by column: nothing as large as the graph exists beside it
+        degrees += np.bincount(column, minlength=len(neighbors))
+    highest = degrees.copy()
+    for column in neighbors.T:
+        np.maximum(highest, degrees[column], out=highest)
+    rows = np.flatnonzero(degrees >= highest)
+    return Candidates(rows, degrees[rows])
+
+
+def find_candidates(
+    neighbors: IntArray, points: ArrayLike | None, limit: int, order: IntArray | None = None
+) -> Candidates:
+    """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
+
+    Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
+    If the graph numbers rows by their place in an `order`, the candidates are told by their own numbers nevertheless.
+    """
+    maxima = local_maxima(neighbors)
+    if order is not None:
+        rows = order[maxima.rows]
+        by_row = np.argsort(rows)
+        maxima = Candidates(rows[by_row], maxima.degrees[by_row])
+    if len(maxima.rows) <= limit:
+        return maxima
+    if points is None:
+        first = np.argsort(-maxima.degrees, kind="stable")[:limit]
+        return Candidates(maxima.rows[first], maxima.degrees[first])
+    return most_prominent(maxima, np.asarray(points[maxima.rows, :]), limit)
+
+
+def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Candidates:
+    """The `limit` candidates with the largest in-degree times distance to the nearest other candidate.
+
+    Largest first, ties in row order. `points` are the candidates' rows as the neighbours saw them (c, d).
+    """
+    order = np.argsort(-candidates.degrees * nearest_others(points), kind="stable")[:limit]
+    return Candidates(candidates.rows[order], candidates.degrees[order])
+
+
+def nearest_others(points: FloatArray) -> FloatArray:
+    """Distance of every point to its nearest other (c,): by a tree where that helps, else compared block by block."""
+    if points.shape[1] <= TREE_FEATURES:
+        from scipy.spatial import KDTree
+
+        distances, _ = KDTree(points).query(points, k=2)
+        return np.asarray(distances)[:, 1]
+    squared, _ = search_block(None, points, range(len(points)), points, slice(None), 0, 1)
+    return np.asarray(np.sqrt(squared[:, 0]))

@@ -1,0 +1,122 @@
+"""The criterion C / R over (k, lam, K), and the choice.
+
+C(lam, k, K) = mean_i max_j F_ij - (n - K + K^2) / (n K)         R(lam, k) = (1 - lam) (1/sqrt(k) - 1/sqrt(n))^2
+
+max_j F_ij for K clusters is 1/K + cummax_K(P_i) - cumsum_K(P_i) / K, so one pass over the absorption P at the picks
+gives the criterion of every K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.numeric import TIE
+from cns_dask.settings import Grid
+from cns_dask.storage.records import recordable
+
+
+@recordable
+@dataclass(frozen=True)
+class Choice:
+    """A (k, lam, K) and its criterion: the chosen one.
+
+    Attributes
+    ----------
+    n_neighbors, lam, n_clusters
+        Which it is: k, lam and K.
+    value
+        Its criterion C / R.
+    margin
+        By how much the criterion of the second best is smaller; None if there was no other.
+    """
+
+    n_neighbors: int
+    lam: float
+    n_clusters: int
+    value: float
+    margin: float | None
+
+
+def largest_memberships_block(absorption: ArrayLike, rows: slice, slots: IntArray, picks: IntArray) -> FloatArray:
+    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K).
+
+    `absorption` (lam, slot, row) may be anything that is sliced like an array, `slots` tells the slot of each
+    candidate, and `picks` (lam, K) the picked candidates.
+    """
+    K = np.arange(1, picks.shape[1] + 1)
+    sums = np.empty(picks.shape)
+    for at, picked in enumerate(slots[picks].tolist()):
+        P = np.stack([np.asarray(absorption[at, slot, rows]) for slot in picked])  # nothing else is read
+        largest = np.maximum.accumulate(P, axis=0).sum(axis=1, dtype=np.float64)
+        sums[at] = P.shape[1] / K + largest - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
+    return sums
+
+
+def grid_point_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
+    """C / R of one (k, lam) for K = 1, ..., limit; NaN for more clusters than candidates.
+
+    `sums` (K,) are the sums of largest memberships over all rows.
+    """
+    mean = sums / n_rows
+    K = np.arange(1, len(mean) + 1)
+    C = mean - (n_rows - K + K**2) / (n_rows * K)
+    C[0] = 0.0  # by definition: one cluster explains nothing
+    values = np.full(limit, np.nan)
+    values[: len(C)] = C / penalty(n_rows, n_neighbors, lam)
+    return values
+
+
+def criterion_of_lams(
+    sums: list[FloatArray], n_rows: int, n_neighbors: int, lams: tuple[float, ...], limit: int
+) -> FloatArray:
+    """C / R of one k, for every lam and K (lam, limit), from the sums of largest memberships of all row blocks."""
+    total = np.sum(sums, axis=0)
+    return np.array([grid_point_criterion(total[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)])
+
+
+def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:
+    """R(lam, k)."""
+    return float((1 - lam) * (n_neighbors**-0.5 - n_rows**-0.5) ** 2)
+
+
+def choose(surface: FloatArray, grid: Grid, n_rows: int, n_clusters: int | None = None) -> Choice:
+    """The (k, lam, K) with the largest criterion; ties go to the smallest lam, then k, then K.
+
+    Ties are ties of C, a mean of solved memberships: the small R of large k would turn their last digits into a choice.
+
+    Parameters
+    ----------
+    surface
+        Criterion (k, lam, K).
+    grid
+        The ks and lams of its axes; its third axis is K = 1, 2, ...
+    n_rows
+        Number of rows of the fit.
+    n_clusters
+        Look only at this K.
+    """
+    allowed = surface.copy()
+    if n_clusters is not None:
+        allowed[:, :, np.arange(surface.shape[2]) != n_clusters - 1] = np.nan
+    if np.isnan(allowed).all():
+        raise ValueError(f"No grid point has {n_clusters} clusters.")
+    by_lam = allowed.transpose(1, 0, 2)
+    value = float(np.nanmax(by_lam))
+    known_to = TIE / np.array([[[penalty(n_rows, k, lam)] for k in grid.ks] for lam in grid.lams])  # (lam, k, 1)
+    least = np.nanmax(by_lam - known_to)
+    tied: NDArray[np.bool_] = by_lam + known_to >= least
+    at_lam, at_k, at_K = np.unravel_index(int(np.argmax(tied)), by_lam.shape)
+    others = by_lam.copy()
+    others[at_lam, at_k, at_K] = np.nan
+    margin = None if np.isnan(others).all() else value - float(np.nanmax(others))
+    return Choice(grid.ks[at_k], grid.lams[at_lam], int(at_K) + 1, value, margin)
+
+
+def best_by_n_clusters(surface: FloatArray, grid: Grid, n_rows: int) -> list[Choice]:
+    """The best (k, lam) of every available K, best first."""
+    available = np.flatnonzero(~np.isnan(surface).all(axis=(0, 1))) + 1
+    return sorted((choose(surface, grid, n_rows, int(K)) for K in available), key=lambda choice: -choice.value)

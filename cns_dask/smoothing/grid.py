@@ -1,0 +1,359 @@
+"""The grid: candidates of every k, absorption and criterion of every (k, lam), the choice, and the picks that are kept.
+
+Each k's walk is written to scratch once, as one file that every process maps: a host holds it once, whatever the number
+of its processes and threads. A task solves one block of candidates for all lam and writes their absorption to scratch
+by chunks of rows. When the blocks of a k are there, its chunks are reduced to sums and inner products, these to picks,
+and these to the criterion. No k waits for another. Its absorption is removed as soon as its criterion is known, and
+Dask works on one k after the other where it can, so that with few workers hardly more than one of them is on disk.
+
+All of this is sums over rows, so absorption stays in the order of the walk. What is kept goes back to row order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.errors import InvalidSettingError
+from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
+from cns_dask.smoothing import criterion, picks, solver
+from cns_dask.smoothing.candidates import Candidates, find_candidates
+from cns_dask.smoothing.criterion import Choice
+from cns_dask.smoothing.plan import (
+    SUMMED_AT_ONCE,
+    SmoothingSizes,
+    absorption_stage,
+    candidates_stage,
+    evaluate_stage,
+    with_counts,
+)
+from cns_dask.smoothing.walk import Walk, order_rows, positions_in, walk_on
+from cns_dask.storage.arrays import StoredArray
+from cns_dask.storage.chunks import row_slices
+from cns_dask.storage.fingerprints import digest
+from cns_dask.storage.records import recordable
+
+
+@recordable
+@dataclass(frozen=True)
+class Start:
+    """What the solves of one k start from.
+
+    Attributes
+    ----------
+    candidates
+        The points whose absorption is wanted.
+    positions
+        Their positions in the walk (c,).
+    nodes
+        Interpolation nodes for the solver.
+    """
+
+    candidates: Candidates
+    positions: IntArray
+    nodes: NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class StoredWalk:
+    """The walk of one k in scratch: neighbours and reads of a `Walk`, the order of the rows, and where solves start."""
+
+    neighbors: StoredArray
+    reads: StoredArray
+    order: StoredArray
+    start: Start
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Criterion and picked rows of every grid point, both (k, lam, K); the largest residual, and the most passes."""
+
+    surface: FloatArray
+    picks: IntArray
+    residual: float
+    n_passes: int
+
+
+@recordable
+@dataclass(frozen=True)
+class GridResult:
+    """What the grid has shown.
+
+    Attributes
+    ----------
+    surface, picks
+        Criterion and picked rows of every grid point (k, lam, K).
+    choice
+        The chosen (k, lam, K).
+    chosen_picks
+        All picked rows of the chosen grid point: the first K of them represent K clusters.
+    n_candidates
+        Candidates of every k.
+    grid_residual, residual
+        Largest residual of the absorption that the grid was evaluated with, and of that which is kept.
+    n_passes
+        Most products with W that a block has needed.
+    """
+
+    surface: FloatArray
+    picks: IntArray
+    choice: Choice
+    chosen_picks: IntArray
+    n_candidates: dict[int, int]
+    grid_residual: float
+    residual: float
+    n_passes: int
+
+
+def search_grid(
+    run: Run,
+    sizes: SmoothingSizes,
+    *,
+    n_clusters: int | None,
+    max_candidates: int,
+    grid_tol: float,
+    tol: float,
+    seed: int,
+) -> GridResult:
+    """Evaluate all grid points, choose, and keep the absorption of the chosen picks."""
+    walks = start_walks(run, sizes, max_candidates, grid_tol, seed)
+    counts = {k: len(walk.start.candidates.rows) for k, walk in walks.items()}
+    _check_enough(counts, n_clusters)
+    sizes = with_counts(sizes, counts)
+    evaluation = evaluate(run, sizes, walks, grid_tol)
+    choice = criterion.choose(evaluation.surface, sizes.grid, sizes.n_rows, n_clusters)
+    at = sizes.grid.ks.index(choice.n_neighbors), sizes.grid.lams.index(choice.lam)
+    chosen = evaluation.picks[at][evaluation.picks[at] >= 0]
+    residual, n_passes = keep_absorption(run, sizes, walks[choice.n_neighbors], choice, chosen, tol)
+    return GridResult(
+        evaluation.surface,
+        evaluation.picks,
+        choice,
+        chosen,
+        counts,
+        evaluation.residual,
+        residual,
+        max(n_passes, evaluation.n_passes),
+    )
+
+
+def _check_enough(counts: dict[int, int], n_clusters: int | None) -> None:
+    largest = max(counts.values())
+    if n_clusters is not None and n_clusters > largest:
+        raise InvalidSettingError(
+            f"n_clusters must be at most the number of candidates ({largest}). Got {n_clusters}. "
+            "Use fewer clusters, a smaller n_neighbors (more local maxima), or a larger max_candidates."
+        )
+
+
+def start_walks(run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float, seed: int) -> dict[int, StoredWalk]:
+    """Number the rows for the walks, write these, and find the candidates, for every k."""
+    writer, grid = run.writer, sizes.grid
+    indices = writer.array("graph/indices")
+    points = writer.array("points") if "points" in writer else None
+    whole = (slice(None), slice(None))
+    with run.stage(candidates_stage(sizes)) as stage:
+        order = stage.create("order")
+        stage.run("order", [Piece(order_and_write, (indices, grid.ks[0], order), ((order, (slice(None),)),))])
+        arrays = {k: (stage.create(f"walk-{k}"), stage.create(f"reads-{k}")) for k in grid.ks}
+        longest_first = grid.ks[::-1]
+        pieces = [
+            Piece(
+                start_walk,
+                (k, (*arrays[k], order), indices, points, max_candidates, grid.lams[0], tol, seed),
+                tuple((array, whole) for array in arrays[k]),
+            )
+            for k in longest_first
+        ]
+        starts = dict(zip(longest_first, stage.run("start", pieces), strict=True))
+    return {k: StoredWalk(*arrays[k], order, starts[k]) for k in grid.ks}
+
+
+def evaluate(run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol: float) -> Evaluation:
+    """Evaluate every (k, lam)."""
+    grid = sizes.grid
+    with run.stage(evaluate_stage(sizes)) as stage:
+        evaluations = [_GridRow(stage, k, walks[k], sizes, tol) for k in grid.ks]
+        for each, value in zip(evaluations, stage.recorded([each.end for each in evaluations]), strict=True):
+            each.resume(run, value)
+        tasks = {task.key: (each, at, task) for each in evaluations for at, task in each.solves.items()}
+        tasks |= {each.task.key: (each, None, each.task) for each in evaluations if each.task is not None}
+        ordered = list(tasks.values())  # as a list they are handed over: all solves first
+
+        def finished(position: int) -> None:
+            each, block, _ = ordered[position]
+            if block is None:
+                run.writer.drop_scratch(each.name)
+
+        for (each, block, _), value in zip(
+            ordered, stage.compute([item[2] for item in ordered], finished), strict=True
+        ):
+            each.take(block, value)
+    shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
+    surface, picked_rows = np.full(shape, np.nan), np.full(shape, -1)
+    for at, each in enumerate(evaluations):
+        surface[at], picked = each.value
+        picked_rows[at, :, : picked.shape[1]] = walks[grid.ks[at]].start.candidates.rows[picked]
+    residuals, passes = zip(*(solved for each in evaluations for solved in each.solved), strict=True)
+    return Evaluation(surface, picked_rows, float(np.max(residuals)), max(passes))
+
+
+class _GridRow:
+    """The grid points of one k: their solves and their end, recorded or to be computed."""
+
+    def __init__(self, stage: RunningStage, k: int, walk: StoredWalk, sizes: SmoothingSizes, tol: float) -> None:
+        self._stage, self._k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
+        #: Candidates that are near each other share a block.
+        self._near = np.argsort(walk.start.positions)
+        positions = walk.start.positions[self._near]
+        self._scratch = stage.create(self.name)
+        pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.block_width, self._scratch, k)
+        self._pieces = stage.named("solve", pieces)
+        self.end = stage.named("choose", [Piece(tuple, (), record=str(k))])[0]
+        self.value: Any = MISSING_RECORD
+        self.solved: list[Any] = []
+        self.solves: dict[int, Any] = {}
+        self.task: Any = None
+
+    def resume(self, run: Run, value: Any) -> None:
+        """Take what an earlier run has recorded, and make tasks of the rest."""
+        if value is not MISSING_RECORD:
+            self.value, self.solved = value, self._stage.recorded(self._pieces, check=False)
+            run.writer.drop_scratch(self.name)
+            if not any(each is MISSING_RECORD for each in self.solved):
+                return
+            self._scratch = self._stage.create(self.name)
+        self.solved = self._stage.recorded(self._pieces)
+        missing = [at for at, each in enumerate(self.solved) if each is MISSING_RECORD]
+        self.solves = {at: self._stage.task("solve", self._pieces[at]) for at in missing}
+        self.task = self._end_task([self.solves.get(at, each) for at, each in enumerate(self.solved)])
+
+    def _end_task(self, blocks: list[Any]) -> Any:
+        """Task: criterion (lam, K) and picked candidates (lam, K), once all blocks are there.
+
+        Every chunk depends on the blocks themselves, not on one task that gathers them: all chunks would go to where
+        that ran.
+        """
+        task, scratch, grid = self._stage.delayed, self._scratch, self._grid
+        slots = np.argsort(self._near)  # where each candidate stands in the scratch array
+        n_rows, parts = scratch.shape[2], row_slices(scratch.shape[2], scratch.chunks[2])
+        grams = [task("gram", gram_of_rows, blocks, scratch, rows) for rows in parts]
+        while len(grams) > 1:
+            groups = [grams[at : at + SUMMED_AT_ONCE] for at in range(0, len(grams), SUMMED_AT_ONCE)]
+            grams = [task("gram", picks.sum_grams, group) for group in groups]
+        picked = task("criterion", picks.picks_of_lams, grams[0], slots, grid.max_clusters)
+        largest = [
+            task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
+        ]
+        values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self._k, grid.lams, grid.max_clusters)
+        end = Piece(pair, (values, picked), record=self.end.record)
+        return self._stage.task("choose", end)
+
+    def take(self, block: int | None, value: Any) -> None:
+        """Take the value of a block, or of the end."""
+        if block is None:
+            self.value = value
+        else:
+            self.solved[block] = value
+
+
+def keep_absorption(
+    run: Run, sizes: SmoothingSizes, walk: StoredWalk, choice: Choice, chosen_picks: IntArray, tol: float
+) -> tuple[float, int]:
+    """Solve the picks of the chosen grid point once more, to `tol`, and store their absorption."""
+    candidates = walk.start.candidates.rows.tolist()
+    position = dict(zip(candidates, walk.start.positions.tolist(), strict=True))
+    positions = np.array([position[row] for row in chosen_picks.tolist()])
+    with run.stage(absorption_stage(sizes, len(chosen_picks))) as stage:
+        target = stage.create("absorption")
+        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.block_width, target, choice.n_neighbors)
+        residuals, passes = zip(*stage.run("absorb", pieces), strict=True)
+    return float(np.max(residuals)), max(passes)  # a NaN stays one
+
+
+def _solve_pieces(
+    walk: StoredWalk,
+    positions: IntArray,
+    lams: tuple[float, ...],
+    tol: float,
+    width: int,
+    target: StoredArray,
+    k: int,
+) -> list[Piece]:
+    """One piece for every block of candidates."""
+    shared = (walk.neighbors, walk.reads, walk.order), lams, walk.start.nodes, tol, width, target
+    mark = digest((lams, positions.tolist(), tol))[:8]
+    pieces = []
+    for start in range(0, len(positions), width):
+        some = positions[start : start + width]
+        region = (slice(None), slice(start, start + len(some)), slice(None))[: target.ndim]
+        pieces.append(
+            Piece(solve_and_write, (some, start, *shared), ((target, region),), f"{k}-{mark}-{start // width}")
+        )
+    return pieces
+
+
+def order_and_write(indices: ArrayLike, n_neighbors: int, target: StoredArray) -> None:
+    """Number the rows anew, by the graph of the smallest k."""
+    target[:] = order_rows(walk_on(indices, n_neighbors).neighbors)
+
+
+def start_walk(
+    n_neighbors: int,
+    walk: tuple[StoredArray, StoredArray, StoredArray],
+    indices: ArrayLike,
+    points: ArrayLike | None,
+    max_candidates: int,
+    lam: float,
+    tol: float,
+    seed: int,
+) -> Start:
+    """Write the walk of one k, and find what its solves start from."""
+    neighbors, reads, stored_order = walk
+    order = stored_order[:]
+    new = walk_on(indices, n_neighbors, order)
+    neighbors[:], reads[:] = new.neighbors, new.reads
+    candidates = find_candidates(new.neighbors, points, max_candidates, order)
+    nodes = solver.ritz_values(new.neighbors, seed, lam, tol)
+    return Start(candidates, positions_in(order)[candidates.rows], nodes)
+
+
+def solve_and_write(
+    positions: IntArray,
+    start: int,
+    walk: tuple[StoredArray, StoredArray, StoredArray],
+    lams: tuple[float, ...],
+    nodes: NDArray[np.complex128],
+    tol: float,
+    width: int,
+    target: StoredArray,
+) -> tuple[float, int]:
+    """Solve one block and write P = lam x to `target`, from candidate `start` on; return largest residual and passes.
+
+    The target is (lam, candidate, position), or (row, pick) for a single lam.
+    """
+    neighbors, reads, order = walk
+    block = solver.solve_block(Walk(neighbors[:], reads[:]), positions, np.array(lams), nodes, tol, width)
+    P = block.values
+    for at, lam in enumerate(lams):
+        P[at] *= lam
+    some = slice(start, start + len(positions))
+    if target.ndim == 2:
+        target[:, some] = P[0][positions_in(order[:])]
+    else:
+        target[:, some] = P.transpose(0, 2, 1)
+    return float(block.residuals.max()), block.n_passes
+
+
+def gram_of_rows(_solved: list[Any], absorption: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
+    """Reduce the absorption of some rows, once all blocks are there."""
+    return picks.gram_block(absorption, rows)
+
+
+def pair(values: FloatArray, picked: IntArray) -> tuple[FloatArray, IntArray]:
+    """Criterion and picked candidates (lam, K) of one k."""
+    return values, picked

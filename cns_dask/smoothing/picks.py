@@ -1,0 +1,56 @@
+"""Greedy picks: which candidates represent clusters.
+
+| symbol | variable   | shape      | meaning                                                    |
+|--------|------------|------------|------------------------------------------------------------|
+| x_j    | absorption | (c, rows)  | visits to candidate j from every row, up to a common factor |
+| s_j    | sums       | (c,)       | sum of x_j                                                 |
+| c_jl   | products   | (c, c)     | inner products x_j . x_l                                   |
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.numeric import first_best
+
+
+def gram_block(absorption: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
+    """Sums s_j (lam, c) and inner products c_jl (lam, c, c) of the candidates' absorption over some rows.
+
+    `absorption` (lam, candidate, row) may be anything that is sliced like an array. A common factor, as lam, does not
+    matter: the picks compare s_j, and c_jl / s_j^2.
+    """
+    n_lams, count, _ = absorption.shape
+    sums, products = np.empty((n_lams, count)), np.empty((n_lams, count, count))
+    for at in range(n_lams):
+        block = np.asarray(absorption[at, :, rows])
+        sums[at], products[at] = block.sum(axis=1, dtype=np.float64), block @ block.T
+    return sums, products
+
+
+def sum_grams(grams: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """Sums and inner products over the rows of several blocks, added in order."""
+    return sum(s for s, _ in grams), sum(c for _, c in grams)  # type: ignore[return-value]
+
+
+def greedy_picks(sums: FloatArray, products: FloatArray, limit: int) -> IntArray:
+    """Positions of the picked candidates, in order; the picks for K clusters are the first K.
+
+    First the largest s_j; then always the candidate that overlaps least with those chosen, by the smallest
+    max over chosen l of c_jl / s_j^2. Ties go to the lowest position. The sums (c,) and products (c, c) are
+    over all rows.
+    """
+    overlaps = products / sums[:, None] ** 2
+    picks = [first_best(sums)]
+    worst = np.full(len(sums), -np.inf)
+    while len(picks) < min(limit, len(sums)):
+        worst = np.maximum(worst, overlaps[:, picks[-1]])
+        worst[picks] = np.inf
+        picks.append(first_best(-worst))
+    return np.array(picks)
+
+
+def picks_of_lams(gram: tuple[FloatArray, FloatArray], slots: IntArray, limit: int) -> IntArray:
+    """Picked candidates of every lam (lam, picks); `slots` tells where each one stands in the Gram matrix."""
+    return np.array([greedy_picks(s[slots], c[np.ix_(slots, slots)], limit) for s, c in zip(*gram, strict=True)])

@@ -1,0 +1,321 @@
+r"""Absorption: columns x_j of (I - (1-lam) W)^-1, for all lam from one sequence of products with W.
+
+x_j holds the expected visits to point j of walks from every row, and lam x_j the chance that they are absorbed there.
+
+| symbol | variable  | shape     | meaning                                                     |
+|--------|-----------|-----------|-------------------------------------------------------------|
+| W      | walk      | (n, k)    | transition matrix, as its integer graph                      |
+| z      | poles     | (lam,)    | 1 / (1-lam): the systems are shifts of each other, z - W     |
+| xi     | nodes     | (m,)      | interpolation nodes: Ritz values of W, in a good order       |
+| u      | ring      | (s,n,b)   | current Newton polynomial of W times the unit vectors e_j    |
+| x      | solution  | (lam,n,b) | x_j for b points j                                           |
+
+Newton's form of 1/(z - w), with nodes xi_0, xi_1, ...:
+
+    1/(z - w) = sum_i  prod_{l<i} (w - xi_l) / prod_{l<=i} (z - xi_l)  +  remainder
+
+so every pass computes u <- (W - xi_i) u and adds a multiple of u to each lam's solution. u is scaled by the pole of the
+smallest lam, z0: it *is* then the residual of that lam, and the residual of every other lam is a known factor <= 1
+times u. A conjugate pair a +- ib takes two passes in real arithmetic with (w - a)^2 + b^2. Rows that cannot reach
+point j stay exactly 0.
+
+A change d of u in pass i (rounding, or small values that are dropped) changes the residual by d times the same factor:
+the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.smoothing.passes import TILE_ROWS, add_tiles, aligned_zeros, smooth, smooth_tiles
+from cns_dask.smoothing.walk import Walk
+from cns_dask.storage.chunks import FLOAT_BYTES, clip
+
+#: Points of a block: a line of the cache in single precision, or fewer where memory ends.
+BLOCK_WIDTHS = 16, 8, 4
+#: Passes that are kept and added to the solution together.
+RING_PASSES = 8
+#: A residual of this or more is solved for in single precision.
+SINGLE_PRECISION_TOL = 1e-6
+#: Steps of the Arnoldi run that finds the nodes, at most.
+SPECTRUM_STEPS = 64
+#: Rounds over all nodes, at most; one that leaves more than STUCK_SHARE of the residual has got stuck.
+MAX_CYCLES, STUCK_SHARE = 20, 0.5
+#: Share of the tolerance: smaller values are dropped in a pass.
+DROPPED_SHARE = 5e-4
+#: By how much an order of nodes may let the residual grow before it falls.
+LARGEST_GROWTH = 10
+#: Of the Krylov method that takes over: restarts, vectors between them, and their bytes.
+KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2 * 2**30
+
+
+@dataclass(frozen=True)
+class SolvedBlock:
+    """Some columns of (I - (1-lam) W)^-1 for every lam.
+
+    Attributes
+    ----------
+    values
+        The columns (lam, row, point).
+    residuals
+        Largest absolute residual of each (lam, point); it bounds the error of lam times the column.
+    n_passes
+        Products with W that were needed.
+    """
+
+    values: FloatArray
+    residuals: FloatArray
+    n_passes: int
+
+
+def precision_for(tol: float) -> type[np.floating[Any]]:
+    """Type in which a residual of `tol` is reached."""
+    return np.float32 if tol >= SINGLE_PRECISION_TOL else np.float64
+
+
+def krylov_vectors(n_rows: int) -> int:
+    """Vectors that the Krylov method keeps between restarts."""
+    return clip(KRYLOV_BYTES // (FLOAT_BYTES * n_rows), 20, min(KRYLOV_VECTORS, n_rows))
+
+
+def ritz_values(neighbors: IntArray, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
+    """Ritz values of W from Arnoldi's iteration on a random vector: nodes for solves at `lam` and above.
+
+    There are as many as the random vector itself needs for a residual of `tol` with the polynomial that has them as its
+    zeros, within SPECTRUM_STEPS: unit vectors need about as many. Of a conjugate pair only the member with positive
+    imaginary part is returned.
+    """
+    n_rows, dtype, pole = len(neighbors), precision_for(tol), 1 / (1 - lam)
+    n_steps = min(SPECTRUM_STEPS, n_rows)
+    basis: FloatArray = np.empty((n_steps + 1, n_rows), dtype)
+    hessenberg = np.zeros((n_steps + 1, n_steps))
+    start = np.random.default_rng(seed).standard_normal(n_rows)
+    basis[0] = start / np.linalg.norm(start)
+    for i in range(n_steps):
+        vector = smooth(neighbors, basis[i])
+        for _ in range(2):  # once more against the loss of orthogonality
+            overlap = basis[: i + 1] @ vector
+            vector -= overlap @ basis[: i + 1]
+            hessenberg[: i + 1, i] += overlap
+        norm = hessenberg[i + 1, i] = np.linalg.norm(vector)
+        square = hessenberg[: i + 1, : i + 1]
+        unit = np.eye(i + 1)
+        residual = norm * abs(np.linalg.solve(pole * unit - square, unit[0])[-1])
+        if residual < tol or norm < 1e5 * np.finfo(dtype).eps:  # the latter: a subspace that W does not leave
+            break
+        basis[i + 1] = vector / norm
+    values = np.linalg.eigvals(square).astype(np.complex128)
+    return values[values.imag >= 0]
+
+
+def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.complex128]:
+    """Order nodes so that the residual falls early and never grows much.
+
+    After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves. The next
+    one is that where this is largest (Leja's order), as long as the maximum does not grow beyond LARGEST_GROWTH by it;
+    else the one that leaves the smallest maximum. Leja's order alone takes the node next to the pole first: the
+    residual grows a few hundred times, and single precision has no digits left.
+
+    Examples
+    --------
+    >>> order_nodes(np.array([0.0, 0.5, 0.9, 1.0], complex), 1.01).real
+    array([0.5, 0. , 1. , 0.9])
+    """
+    pairs = np.where(nodes.imag != 0, nodes.conj(), np.nan)  # of a pair both members count
+
+    def shares(members: NDArray[np.complex128]) -> FloatArray:
+        """Logarithm of |(w - node) / (pole - node)|, (node, w)."""
+        distances = np.abs(nodes - members[:, None]) / np.abs(pole - members[:, None])
+        return np.log(np.maximum(distances, np.finfo(float).tiny))
+
+    steps = shares(nodes) + np.nan_to_num(shares(pairs))
+    chosen: list[int] = []
+    left, reached = list(range(len(nodes))), np.zeros(len(nodes))
+    while left:
+        best = left[int(np.argmax(reached[left]))]
+        if not chosen or (reached + steps[best]).max() > np.log(LARGEST_GROWTH):
+            best = left[int(np.argmin((reached + steps[left]).max(axis=1)))]
+        reached = reached + steps[best]
+        left.remove(best)
+        chosen.append(best)
+    return nodes[chosen]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One product with W: u <- scale (W - shift) u + keep * (the u before it).
+
+    `weights` (lam,) are the multiples of the u that the pass starts from which belong to each lam's solution, and
+    `factor` (lam,) is by how much the residuals of the lams have shrunk against that of the smallest after the pass;
+    None between the two passes of a pair, where the residual is not known.
+    """
+
+    shift: float
+    scale: float
+    keep: float
+    weights: FloatArray
+    factor: FloatArray | None
+
+
+def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[Pass]]:
+    """Passes of one cycle over all nodes, in groups that are added to the solution together; a pair stays together."""
+    poles = 1 / (1 - lams)
+    first_pole = poles.min()
+    factor = np.ones_like(poles)  # prod (z0 - xi) / prod (z - xi) so far
+    groups: list[list[Pass]] = [[]]
+    for node in order_nodes(nodes, first_pole):
+        a, b = float(node.real), float(node.imag)
+        if b == 0:
+            after = factor * (first_pole - a) / (poles - a)
+            passes = [Pass(a, 1 / (first_pole - a), 0.0, poles * factor / (poles - a), after)]
+        else:
+            here, there = (first_pole - a) ** 2 + b**2, (poles - a) ** 2 + b**2
+            root = float(np.sqrt(here))
+            after = factor * here / there
+            passes = [
+                Pass(a, 1 / root, 0.0, poles * factor * (poles - a) / there, None),
+                Pass(a, 1 / root, b**2 / here, poles * factor * root / there, after),
+            ]
+        factor = after
+        if len(groups[-1]) + len(passes) > RING_PASSES:
+            groups.append([])
+        groups[-1] += passes
+    return groups
+
+
+def solve_block(
+    walk: Walk,
+    points: IntArray,
+    lams: FloatArray,
+    nodes: NDArray[np.complex128],
+    tol: float,
+    width: int = BLOCK_WIDTHS[0],
+) -> SolvedBlock:
+    """Solve (I - (1-lam) W) x = e_j for the points j and every lam, to a residual of `tol`.
+
+    Values are in single precision where `tol` allows it. What the polynomial does not solve is handed to a Krylov
+    method. The block is computed `width` points wide, however many there are: that is compiled once.
+
+    Examples
+    --------
+    >>> from cns_dask.smoothing.walk import walk_on
+    >>> pair = walk_on(np.array([[0, 1], [1, 0]]))
+    >>> nodes = ritz_values(pair.neighbors, 0, 0.5, 1e-12)
+    >>> solve_block(pair, np.array([0]), np.array([0.5]), nodes, 1e-12).values.round(6)
+    array([[[1.5],
+            [0.5]]])
+    """
+    lams = np.asarray(lams, dtype=np.float64)
+    solve = _NewtonSolve(walk, points, lams, tol, width)
+    solve.run(newton_passes(nodes, lams))
+    values, residuals = solve.solution[:, :, : len(points)], solve.residuals
+    for at, point in np.argwhere(~(residuals <= tol)):
+        values[at, :, point], residuals[at, point] = _krylov(
+            walk.neighbors, points[point], lams[at], values[at, :, point], tol
+        )
+    return SolvedBlock(values, residuals, solve.n_passes)
+
+
+class _NewtonSolve:
+    """Newton's form with the nodes used in cycles, for the points of one block.
+
+    A point that is solved, or that the polynomial cannot solve, becomes 0 and takes no further part.
+    """
+
+    def __init__(self, walk: Walk, points: IntArray, lams: FloatArray, tol: float, width: int) -> None:
+        dtype, n_rows, n_points = precision_for(tol), len(walk.neighbors), len(points)
+        self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
+        self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
+        self._hopeless = tol / (10 * self._epsilon)  # a larger residual has lost its digits
+        self._ring = aligned_zeros((RING_PASSES + 1, n_rows, width), dtype)
+        self._live = np.zeros((len(self._ring), len(walk.reads)), np.bool_)
+        self._ring[0, points, np.arange(n_points)] = 1
+        self._live[0, points // TILE_ROWS] = True
+        self._now = 0  # where u is in the ring
+        self._peaks = np.zeros(width, dtype)  # largest absolute value of u, by point
+        self._changes = np.zeros(n_points)  # what was dropped or rounded so far
+        self._active = np.ones(n_points, np.bool_)
+        self.solution = aligned_zeros((len(lams), n_rows, width), dtype)
+        self.residuals = np.full((len(lams), n_points), np.inf)
+        self.n_passes = 0
+
+    def run(self, groups: list[list[Pass]]) -> None:
+        """Go through all passes until every point is solved, stuck, or MAX_CYCLES are over."""
+        factor, before = np.ones(len(self.residuals)), np.ones(self._n_points)
+        for _ in range(MAX_CYCLES):
+            for group in groups:
+                self._run_group(group, factor)
+                if not self._active.any():
+                    return
+            peaks = self._peaks[: self._n_points]
+            self._retire(self._active & (peaks > STUCK_SHARE * before))
+            factor, before = factor * groups[-1][-1].factor, peaks.astype(np.float64)
+
+    def _run_group(self, group: list[Pass], factor: FloatArray) -> None:
+        """Some passes, whose u are added to the solution together."""
+        first, weights = self._now, []
+        for step in group:
+            weights.append(factor * step.weights)
+            self._smooth(step)
+            if step.factor is not None:
+                self._retire_solved(factor * step.factor)
+            if not self._active.any():
+                break
+        add_tiles(np.stack(weights, axis=1).astype(self._ring.dtype), self._ring, self._live, first, self.solution)
+
+    def _smooth(self, step: Pass) -> None:
+        """One pass: the next u."""
+        coefficients = step.shift, step.scale, step.keep, self._drop
+        graph = self._walk.neighbors, self._walk.reads
+        smooth_tiles(*graph, self._ring, self._live, self._now, *coefficients, self._lanes, self._peaks)
+        self._now = (self._now + 1) % len(self._ring)
+        self.n_passes += 1
+        self._changes += self._drop + self._epsilon * self._peaks[: self._n_points]
+
+    def _retire_solved(self, factor: FloatArray) -> None:
+        """Note the residuals of points that are solved; these and hopeless ones take no further part."""
+        peaks = self._peaks[: self._n_points]
+        residual = peaks + self._changes
+        solved = self._active & (residual <= self._tol)
+        self.residuals[:, solved] = factor[:, None] * peaks[solved] + self._changes[solved]
+        self._retire(solved | (self._active & ~(residual <= self._hopeless)))
+
+    def _retire(self, points: NDArray[np.bool_]) -> None:
+        if points.any():
+            self._active &= ~points
+            self._ring[self._now][:, np.flatnonzero(points)] = 0
+
+
+def residual_of(neighbors: IntArray, point: int, lam: float, values: FloatArray) -> float:
+    """Largest absolute residual of one column; error of lam x <= max|r|, because W is stochastic."""
+    residual = values - (1 - lam) * smooth(neighbors, values)
+    residual[point] -= 1
+    return float(np.abs(residual).max())
+
+
+def _krylov(neighbors: IntArray, point: int, lam: float, start: FloatArray, tol: float) -> tuple[FloatArray, float]:
+    """Solve one column for one lam with GMRES, starting from what is there if it is usable; and its residual."""
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    n_rows, start = len(neighbors), start.astype(np.float64)
+    unit = np.zeros(n_rows)
+    unit[point] = 1
+    matrix = LinearOperator(
+        (n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.ravel()), dtype=float
+    )
+    usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
+    values, _ = gmres(
+        matrix,
+        unit,
+        x0=start if usable else None,
+        rtol=0,
+        atol=tol,
+        restart=krylov_vectors(n_rows),
+        maxiter=KRYLOV_CYCLES,
+    )
+    return values, residual_of(neighbors, point, lam, values)

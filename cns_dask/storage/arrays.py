@@ -1,0 +1,354 @@
+"""Zarr arrays: opened, created, and read and written by slices where a task needs them. The only door to zarr.
+
+Every chunk that we write carries a checksum, and the stores that hold them are tried again when they falter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+import zarr
+import zarr.codecs
+import zarr.storage
+
+from cns_dask.errors import DamagedError, InvalidDataError, StoreError
+from cns_dask.storage.chunks import rows_per_chunk
+from cns_dask.storage.locations import Location, with_retries_async
+
+COMPRESSED_CODECS = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec())
+UNCOMPRESSED_CODECS = (zarr.codecs.Crc32cCodec(),)  # four bytes behind the values, which can be mapped
+
+
+WIDE_FEATURES = 100  # a row of more features is larger than all that a worker holds for it later
+
+
+class RetryingStore(zarr.storage.WrapperStore[Any]):
+    """A store that is tried again when it falters.
+
+    A `strict` one holds arrays that were written whole: there a chunk that is missing is an error, not a fill value.
+    """
+
+    def __init__(self, store: Any, strict: bool = False) -> None:
+        super().__init__(store)
+        self.strict = strict
+
+    def _with_store(self, store: Any) -> RetryingStore:
+        return RetryingStore(store, self.strict)
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Read a file."""
+        found = await with_retries_async(self._store.get, key, prototype, byte_range)
+        if found is None and self.strict and "/c/" in key:
+            raise DamagedError(f"The chunk {key} of a result is missing. {ADVICE}")
+        return found
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a file."""
+        await with_retries_async(self._store.set, key, value)
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is a file."""
+        return bool(await with_retries_async(self._store.exists, key))
+
+    async def delete(self, key: str) -> None:
+        """Remove a file."""
+        await with_retries_async(self._store.delete, key)
+
+
+ADVICE = "Run an unfinished fit again to replace it; restore a finished result, or fit it again with overwrite."
+
+
+def open_store(location: Location, *, read_only: bool = False, strict: bool = False) -> Any:
+    """A Zarr store at a location."""
+    if location.is_local:
+        store: Any = zarr.storage.LocalStore(location.path, read_only=read_only)
+    else:
+        location._files  # noqa: B018 - a clear error if nobody knows this kind of store
+        store = zarr.storage.FsspecStore.from_url(
+            location.path, storage_options={"use_listings_cache": False}, read_only=read_only
+        )
+    return RetryingStore(store, strict)
+
+
+def open_group(location: Location, mode: Literal["r", "r+"] = "r", *, strict: bool = False) -> Any:
+    """The group at a location."""
+    store = open_store(location, read_only=mode == "r", strict=strict)
+    return zarr.open_group(store, mode=mode, use_consolidated=False)
+
+
+def require_group(location: Location) -> None:
+    """Make a group, unless there is one whose description is whole; its arrays are found in any case."""
+    try:
+        open_group(location)
+    except StoreError:
+        raise
+    except Exception:
+        location.remove("zarr.json")
+        zarr.create_group(open_store(location), zarr_format=3)
+
+
+def create_array(
+    location: Location,
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dtype: str,
+    *,
+    compressed: bool,
+    dims: tuple[str, ...] | None = None,
+    attributes: dict[str, Any] | None = None,
+) -> StoredArray:
+    """Make an array in the group at a location, or open the one that an earlier run has made just so."""
+    chunks = tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True))
+    require_group(location)
+    group = open_group(location, "r+", strict=True)
+    existing = _existing_array(group, location, name)
+    if existing is not None and (existing.shape, existing.chunks, existing.dtype) == (shape, chunks, np.dtype(dtype)):
+        return StoredArray(existing)
+    array = group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        dimension_names=dims,
+        fill_value=_no_value(dtype),
+        compressors=COMPRESSED_CODECS if compressed else UNCOMPRESSED_CODECS,
+        attributes=attributes or {},
+        config={"write_empty_chunks": True},  # a chunk that is not there was not written
+        overwrite=True,
+    )
+    return StoredArray(array)
+
+
+def _existing_array(group: Any, location: Location, name: str) -> Any:
+    """The array of that name, if there is one and its description is whole."""
+    if not location.exists(f"{name}/zarr.json"):
+        return None
+    try:
+        return group[name]
+    except StoreError:
+        raise
+    except Exception:
+        return None
+
+
+class StoredArray:
+    """An opened array on disk: small to ship inside a task, read and written by slices where it arrives.
+
+    A bare Zarr array is a dataclass, into which Dask would look for collections once for every task; as a task of its
+    own it would bind all that use it to the worker that holds it.
+    """
+
+    def __init__(self, array: zarr.Array[Any], owner: Any = None, *, is_input: bool = False) -> None:
+        self._array, self._is_input = array, is_input  # is_input: the caller's data
+        self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
+        self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
+        self.shards = array.shards
+        self._files = _chunk_files(array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(StoredArray, is_input=self._is_input), (self._array,)
+
+    def __getitem__(self, selection: Any) -> Any:
+        mapped = None if self._files is None else self._mapped(selection)
+        return self._read(selection) if mapped is None else mapped
+
+    def _read(self, selection: Any) -> Any:
+        try:
+            return self._array[selection]
+        except (ValueError, RuntimeError) as error:  # of checksums, and of Blosc
+            if isinstance(error, DamagedError):
+                raise
+            if self._is_input:
+                raise InvalidDataError(
+                    f"A chunk of the data cannot be read ({error}). Write it again, or leave it out."
+                ) from error
+            raise DamagedError(f"A chunk of {self._array.name} is damaged ({error}). {ADVICE}") from error
+
+    def lazy(self, chunks: tuple[int, ...] | None = None) -> da.Array:
+        """A Dask array whose tasks each carry the opened array."""
+        return da.from_array(self, chunks=chunks or self.shards or self.chunks, name=False, inline_array=True)
+
+    def regions(self) -> list[tuple[slice, ...]]:
+        """The region of every chunk."""
+        return list(da.core.slices_from_chunks(da.core.normalize_chunks(self.chunks, self.shape)))
+
+    def is_undamaged(self, region: tuple[slice, ...]) -> bool:
+        """Whether all chunks of a region of a strict store are there, and as they were written."""
+        try:
+            self._read(region)
+        except (DamagedError, StoreError):
+            return False
+        return True
+
+    def _mapped(self, selection: Any) -> np.ndarray[Any, Any] | None:
+        """A region of chunks that lie as they are in local files: mapped, so that only what is used is read.
+
+        None if that is not so, or if the selection is anything but integers and plain slices.
+        """
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        if not all(isinstance(each, slice | int) for each in selection):
+            return None
+        whole = (*selection, *[slice(None)] * (self.ndim - len(selection)))
+        bounds = tuple(_bounds(each, size) for each, size in zip(whole, self.shape, strict=True))
+        region = self._region(bounds) if all(start < stop for start, stop in bounds) else None
+        picked = tuple(0 if isinstance(each, int) else slice(None) for each in whole)
+        return None if region is None else region[picked]
+
+    def _region(self, bounds: tuple[tuple[int, int], ...]) -> np.ndarray[Any, Any] | None:
+        """The region within these bounds: of one chunk as it is mapped, of several a copy."""
+        numbers = []
+        for axis, ((start, stop), size) in enumerate(zip(bounds, self.chunks, strict=True)):
+            edge = (start // size + 1) * size
+            if stop > edge:
+                cuts = [start, *range(edge, stop, size), stop]
+                pieces = [self._region((*bounds[:axis], cut, *bounds[axis + 1 :])) for cut in itertools.pairwise(cuts)]
+                return None if any(piece is None for piece in pieces) else np.concatenate(pieces, axis)  # type: ignore[arg-type]
+            numbers.append(start // size)
+        file = self._files.joinpath(*map(str, numbers))  # type: ignore[union-attr]
+        if not file.is_file():
+            return None
+        try:
+            mapped = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as one's own
+        except ValueError as error:
+            raise DamagedError(f"The chunk {file} is damaged ({error}). {ADVICE}") from error
+        chunk = np.asarray(mapped)
+        origins = [number * size for number, size in zip(numbers, self.chunks, strict=True)]
+        return chunk[tuple(slice(start - at, stop - at) for (start, stop), at in zip(bounds, origins, strict=True))]
+
+    def __setitem__(self, selection: Any, values: Any) -> None:
+        self._array[selection] = values
+
+
+def open_array(location: str, component: str | None = None) -> da.Array:
+    """Open any Zarr array (path or URL), or the array `component` of a group, lazily, by whole shards if there are."""
+    location = Location(location)
+    single = location.is_local and Path(location.path).is_file()  # zarr knows such, as .zip
+    try:
+        store = location.path if single else open_store(location, read_only=True)
+        array = zarr.open_array(store, path=component or "", mode="r")
+    except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
+        inside = _members(location) if component or "group" in str(error).lower() else ""
+        raise InvalidDataError(
+            f"{location}{(component and f' with component {component}') or ''} does not open as a Zarr array "
+            f"({error}). {inside}"
+        ) from error
+    return open_input_array(array, location)
+
+
+def open_input_array(array: Any, name: str = "the array") -> da.Array:
+    """A Zarr array of the caller, opened; wide rows in the chunks in which they are used.
+
+    Other chunks would meet in tasks that have to wait for several of them, and too many of them would wait in memory.
+    """
+    _refuse_code(array.metadata.to_dict(), name)
+    is_wide = array.ndim == 2 and array.shape[1] > WIDE_FEATURES and array.shape[0] > 0
+    return StoredArray(array, is_input=True).lazy((rows_per_chunk(*array.shape), -1) if is_wide else None)
+
+
+def is_zarr(source: Any, kind: str) -> bool:
+    """Whether something is an opened "Array" or "Group" of Zarr."""
+    return isinstance(source, getattr(zarr, kind))
+
+
+def is_array_at(location: str) -> bool:
+    """Whether there is a Zarr array, and no group, at a path or URL."""
+    try:
+        zarr.open_array(open_store(Location(location), read_only=True), mode="r")
+    except (FileNotFoundError, KeyError, ValueError):
+        return False
+    return True
+
+
+def is_in_memory(array: Any) -> bool:
+    """Whether a Zarr array lives in this process: workers would find nothing."""
+    return isinstance(array.store, zarr.storage.MemoryStore)
+
+
+def open_input_group(location: str) -> Any:
+    """A group of the caller."""
+    return zarr.open_group(open_store(Location(location), read_only=True), mode="r", use_consolidated=False)
+
+
+def attributes_of(location: str) -> dict[str, Any]:
+    """The attributes of the group at a path or URL; none if there is no group."""
+    try:
+        return dict(open_input_group(location).attrs.asdict())
+    except StoreError:
+        raise
+    except Exception:
+        return {}
+
+
+def _members(location: str) -> str:
+    """Advice that names the arrays of a group."""
+    try:
+        names = [name for name, _ in open_input_group(location).members(max_depth=None) if isinstance(_, zarr.Array)]
+    except Exception:
+        return "Give the path of an array, or of a group with the array's name as component."
+    shown = ", ".join(sorted(names)[:8]) or "none"
+    return f"Give the name of an array of the group as component; it has {shown}."
+
+
+def _refuse_code(metadata: Any, location: str) -> None:
+    """Refuse an array whose chunks are pickles: to read them would run whatever they hold."""
+    if isinstance(metadata, dict):
+        if any("pickle" in str(metadata.get(key, "")).lower() for key in ("id", "name")):
+            raise InvalidDataError(f"{location} holds pickled objects: only plain numbers are read.")
+        metadata = list(metadata.values())
+    if isinstance(metadata, list | tuple):
+        for each in metadata:
+            _refuse_code(each, location)
+
+
+def aligned_regions(values: da.Array, target: StoredArray) -> list[tuple[slice, ...]]:
+    """The region of `target` that each chunk of `values` is written to: whole chunks of it.
+
+    Two tasks that share a chunk would corrupt it silently, so misaligned chunks are refused.
+    """
+    if values.shape != target.shape:
+        raise ValueError(f"An array of shape {values.shape} does not fit into one of shape {target.shape}.")
+    for sizes, chunk in zip(values.chunks, target.chunks, strict=True):
+        if any(size % chunk for size in sizes[:-1]):
+            raise ValueError(f"Chunks of {sizes} do not fill whole chunks of {chunk}: two tasks would write to one.")
+    return list(da.core.slices_from_chunks(values.chunks))
+
+
+def write_blocks(
+    blocks: Sequence[np.ndarray[Any, Any]], targets: Sequence[StoredArray], regions: Sequence[tuple[slice, ...]]
+) -> None:
+    """Write a block of each array into its region."""
+    for block, target, region in zip(blocks, targets, regions, strict=True):
+        target[tuple(region)] = block
+
+
+def _bounds(selection: slice | int, size: int) -> tuple[int, int]:
+    """First and last + 1 of a selection of consecutive entries."""
+    if isinstance(selection, int):
+        return selection % size, selection % size + 1
+    start, stop, step = selection.indices(size)
+    return (start, stop) if step == 1 else (0, 0)
+
+
+def _chunk_files(array: zarr.Array[Any]) -> Path | None:
+    """Folder of the chunks of an array on a local disk, if they lie there as they are in memory."""
+    root, metadata = getattr(getattr(array.store, "_store", None), "root", None), array.metadata.to_dict()
+    codecs: Any = metadata.get("codecs", ())
+    is_plain = metadata["zarr_format"] == 3 and all(
+        codec["name"] in ("bytes", "crc32c") and codec.get("configuration", {}).get("endian", "little") == "little"
+        for codec in codecs
+    )
+    by_folder = {"name": "default", "configuration": {"separator": "/"}}
+    is_mappable = is_plain and metadata["chunk_key_encoding"] == by_folder and isinstance(root, Path)
+    return Path(root) / array.path / "c" if is_mappable else None  # type: ignore[arg-type]
+
+
+def _no_value(dtype: str) -> float | int:
+    """What a lost chunk reads as: nothing that looks like a value."""
+    return {"f": np.nan, "i": -1, "u": int(np.iinfo(dtype).max) if dtype[0] == "u" else 0}[dtype[0]]

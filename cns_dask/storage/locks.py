@@ -1,0 +1,167 @@
+"""One writer: a run holds its output by a small file that it renews while it lives.
+
+Locks are numbered, and only made where none is: whoever takes over from a dead run makes the next number, so of several
+that try, one succeeds. A run that was only asleep sees the higher number when it wakes, and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cns_dask.errors import OutputInUseError
+from cns_dask.storage.locations import Location
+
+RENEW_SECONDS = 5
+DEAD_SECONDS = 60  # without renewal
+
+
+@contextmanager
+def locked(
+    location: Location,
+    tell: Callable[[str], None] = lambda _: None,
+    *,
+    renew_seconds: float = RENEW_SECONDS,
+    dead_seconds: float = DEAD_SECONDS,
+) -> Iterator[Callable[[], None]]:
+    """Hold a folder while the block runs; refuse if another run holds it and lives.
+
+    Yields a function that raises if the folder was taken away meanwhile.
+    """
+    content = _content()
+    number = _take(location, content, tell, dead_seconds)
+    stop, renewed = threading.Event(), [time.monotonic()]
+
+    def renew() -> None:
+        while not stop.wait(renew_seconds):
+            with suppress(Exception):  # a store that does not answer now may answer later
+                content["renewed"] += 1
+                if max(_numbers(location), default=0) == number:
+                    location.write(_name(number), _text(content))
+                    renewed[0] = time.monotonic()
+
+    def check_lock() -> None:
+        if max(_numbers(location), default=0) != number or time.monotonic() - renewed[0] > dead_seconds:
+            raise OutputInUseError(
+                f"This run was silent for too long and lost its lock on {location.path}: another run may have taken "
+                "over."
+            )
+
+    thread = threading.Thread(target=renew, daemon=True, name="cns-dask-lock")
+    thread.start()
+    try:
+        yield check_lock
+    finally:
+        stop.set()
+        thread.join()
+        for each in sorted(_numbers(location)):
+            if each <= number:
+                location.remove(_name(each))
+
+
+def _take(location: Location, content: dict[str, Any], tell: Callable[[str], None], dead_seconds: float) -> int:
+    """Make the next lock, once the one before it is dead; return its number."""
+    last = max(_numbers(location), default=0)
+    dead = location.read(_name(last)) if last else None
+    if dead is not None:
+        _refuse_if_alive(location, _name(last), dead, tell, dead_seconds)
+    number = last + 1
+    if not location.claim(_name(number), _text(content)):
+        _refuse(location.read(_name(number)))
+    others = {each: location.read(_name(each)) for each in _numbers(location) if each != number}
+    new = [found for each, found in others.items() if each >= last and found is not None and found != dead]
+    if new:  # made while the last one went: both withdraw rather than both stay
+        location.remove(_name(number))
+        _refuse(new[0])
+    return number
+
+
+def _refuse_if_alive(
+    location: Location, name: str, first: bytes, tell: Callable[[str], None], dead_seconds: float
+) -> None:
+    alive = _lives_here(first)
+    if alive is None:  # elsewhere, or not sure: see whether it renews
+        tell(f"{location.name} is held by a run elsewhere: waiting up to {dead_seconds} s to see whether it lives")
+        deadline = time.monotonic() + dead_seconds
+        while time.monotonic() < deadline and location.read(name) == first:
+            time.sleep(0.5)
+        now = location.read(name)
+        alive = now is not None and now != first
+    if alive:
+        _refuse(first)
+
+
+def _refuse(content: bytes | None) -> None:
+    holder = _parsed(content)
+    raise OutputInUseError(
+        f"Another run is writing to this output: process {holder.get('pid')} on {holder.get('host')!r}. "
+        "Wait for it, stop it, or choose another output."
+    )
+
+
+def _lives_here(content: bytes) -> bool | None:
+    """Whether the holder of a lock lives; None if it is not on this machine, or its clock was set meanwhile."""
+    import psutil
+
+    holder = _parsed(content)
+    if holder.get("host") != platform.node() or holder.get("boot") != _boot():
+        return None
+    try:
+        process = psutil.Process(int(holder["pid"]))
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        same = abs(process.create_time() - float(holder.get("born", 0))) < 1
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return False
+    return True if same else None
+
+
+def _content() -> dict[str, Any]:
+    import psutil
+
+    return {
+        "host": platform.node(),
+        "boot": _boot(),
+        "pid": os.getpid(),
+        "born": psutil.Process().create_time(),
+        "run": uuid.uuid4().hex,
+        "renewed": 0,
+    }
+
+
+def _boot() -> str:
+    """What tells this machine, and its containers, from others with the same name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
+
+
+def _numbers(location: Location) -> list[int]:
+    names = (name.removeprefix("lock-") for name in location.names() if name.startswith("lock-"))
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _name(number: int) -> str:
+    return f"lock-{number}"
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _parsed(content: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

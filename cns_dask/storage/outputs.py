@@ -1,0 +1,309 @@
+"""Outputs: made beside where they are wanted, kept while unfinished, moved there when complete.
+
+    .NAME.unfinished/       beside NAME
+        run.json            what the work is: data, settings, plan; and the name of its folder
+        lock-1              who does it
+        FOLDER/done/        records of finished pieces
+        FOLDER/scratch.zarr intermediate arrays (or where `scratch` says)
+        FOLDER/result.zarr  moved to NAME at the end
+
+Every new work has a folder of another name: tasks that still run for one that was given up cannot write into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cns_dask.errors import (
+    InvalidDataError,
+    InvalidSettingError,
+    OutputError,
+    OutputInUseError,
+    StoreError,
+    UsageError,
+)
+from cns_dask.storage.arrays import open_group
+from cns_dask.storage.layout import FORMAT_VERSION, Kind
+from cns_dask.storage.locations import Location
+from cns_dask.storage.locks import locked
+from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, kind_of, open_store, unfinished_folder
+
+Fingerprint = dict[str, Any]
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+BAD_INPUT = (InvalidDataError, InvalidSettingError)  # nothing that was done would serve another run
+MOVING = "moving"  # marks that what is at the output in an object store may be half a copy
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: what is or will be stored there, and the writer that fills it; None if it is finished already."""
+
+    store: ResultStore
+    writer: ResultWriter | None
+
+
+@contextmanager
+def open_output(
+    out: str | os.PathLike[str] | None,
+    kind: Kind,
+    fingerprint: Fingerprint,
+    resume_key: Fingerprint,
+    *,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[Output]:
+    """Open an output: as it is if it is finished, else to be filled in the block; see `new_output`.
+
+    `out` may be None for a temporary result, which goes with the last reference to it.
+    """
+    if out is None:
+        folder = TemporaryFolder()
+        yield Output(folder.store(), folder.writer())
+        return
+    fingerprint = {**fingerprint, "format_version": FORMAT_VERSION}
+    finished = None if overwrite else find_finished(out, kind, fingerprint)
+    if finished is not None:
+        tell(f"{out} is finished already")
+        _sweep(unfinished_folder(finished.location), {**fingerprint, **resume_key}, scratch)
+        yield Output(finished, None)
+        return
+    with new_output(out, kind, fingerprint, resume_key, overwrite=overwrite, scratch=scratch, tell=tell) as writer:
+        yield Output(ResultStore(_target(out)), writer)
+
+
+def find_finished(out: str | os.PathLike[str], kind: Kind, fingerprint: Fingerprint) -> ResultStore | None:
+    """What is at `out` if it is the finished output of the same work; an error if it is that of other work."""
+    location = _target(out)
+    if kind_of(location) != kind:
+        return None
+    store = open_store(location, kind)
+    different = differences(store.attributes.get("fingerprint"), fingerprint)
+    if different:
+        raise OutputError(
+            f"{out} already holds a {kind} of other data or settings: {different}. Choose another output, or "
+            "overwrite it."
+        )
+    return store
+
+
+@contextmanager
+def new_output(
+    out: str | os.PathLike[str],
+    kind: Kind,
+    fingerprint: Fingerprint,
+    resume_key: Fingerprint,
+    *,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[ResultWriter]:
+    """Fill a new output, or go on with an unfinished one, and move it to `out` when the block ends well.
+
+    `kind` says what it is, `fingerprint` of what data and settings, and `resume_key` what else must be the same to go
+    on with unfinished work (how it is cut into pieces). An existing output of the same kind is replaced at that moment,
+    and only with `overwrite`. What was done is kept if the block fails, unless the caller has to change the input.
+    """
+    target = check_output(out, kind, overwrite=overwrite)
+    scratch_folder = _scratch_folder(scratch)
+    unfinished = unfinished_folder(target)
+    try:
+        unfinished.make()
+    except OSError as error:
+        raise OutputError(f"{out} cannot be written ({error}).") from error
+    try:
+        with locked(unfinished, tell) as check_lock:
+            check_output(out, kind, overwrite=overwrite)  # while we waited, another run may have finished
+            work = {**fingerprint, **resume_key}
+            existing = _unfinished_name(unfinished, work, out, overwrite=overwrite)
+            name = existing or _begin(unfinished, work)
+            result, scratch_group = (
+                unfinished / name / "result.zarr",
+                _scratch(unfinished, name, target, scratch_folder),
+            )
+            try:
+                yield ResultWriter(result, scratch_group, unfinished / name / "done", check_lock)
+                check_lock()
+                check_output(out, kind, overwrite=overwrite)  # something may have appeared there meanwhile
+                describe_finished(result, kind, fingerprint)
+                if not target.is_local:
+                    unfinished.write(MOVING, b"")
+                result.move_to(target, aside=unfinished / name / "replaced", last="zarr.json")
+            except Exception as error:
+                is_untouched = not (unfinished / name / "done").names() and not isinstance(error, OutputInUseError)
+                is_useless = isinstance(error, BAD_INPUT) or (isinstance(error, UsageError) and is_untouched)
+                if existing is None and is_useless:
+                    _clear(unfinished, scratch_group)
+                raise
+            _clear(unfinished, scratch_group)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise _disk_full(error, out) from error
+        raise
+    finally:
+        if unfinished.is_local:
+            with suppress(OSError):  # it holds something, or another run has just removed it
+                Path(unfinished.path).rmdir()
+
+
+def describe_finished(result: Location, kind: Kind, fingerprint: Fingerprint) -> None:
+    """Mark a group as complete."""
+    open_group(result, "r+").attrs.update(format=kind, format_version=FORMAT_VERSION, fingerprint=fingerprint)
+
+
+def _scratch(unfinished: Location, name: str, target: Location, folder: Location | None) -> Location:
+    """Where the scratch arrays of the work in the folder `name` are."""
+    return unfinished / name / "scratch.zarr" if folder is None else folder / f"{target.name}-{name}.scratch"
+
+
+def _unfinished_name(
+    unfinished: Location, work: Fingerprint, out: str | os.PathLike[str], *, overwrite: bool
+) -> str | None:
+    """Name of the folder of the same work, if an earlier run has begun it; other work is refused, or abandoned."""
+    saved = _parsed(unfinished.read("run.json"))
+    if saved is None:
+        return None
+    different = differences(saved.get("work"), work)
+    if not different and str(saved.get("folder", "")).isalnum():
+        return str(saved["folder"])
+    if not overwrite:
+        raise OutputError(
+            f"There is unfinished work of other data or settings for {out}: {different}. It can only go on with the "
+            "same. Choose another output, or overwrite it."
+        )
+    return None
+
+
+def _begin(unfinished: Location, work: Fingerprint) -> str:
+    """Begin new work, with nothing; return the name of its folder."""
+    _clear(unfinished)
+    name = uuid.uuid4().hex
+    unfinished.write("run.json", json.dumps({"folder": name, "work": work}).encode())
+    return name
+
+
+def _clear(unfinished: Location, scratch: Location | None = None) -> None:
+    """Remove all but the locks; first what makes it look like work that can go on."""
+    unfinished.remove("run.json")
+    unfinished.remove(MOVING)
+    if scratch is not None:
+        scratch.remove()
+    for name in unfinished.names():
+        if not name.startswith("lock-") and not name.endswith(".new"):  # of a lock that is being renewed
+            unfinished.remove(name)
+
+
+def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[str] | None) -> None:
+    """Remove what a run has left that was killed when its result was in location already."""
+    saved = _parsed(unfinished.read("run.json"))
+    if saved is None or differences(saved.get("work"), work) or not str(saved.get("folder", "")).isalnum():
+        return
+    with suppress(OutputError), locked(unfinished):
+        target = unfinished.parent / unfinished.name.removeprefix(".").removesuffix(".unfinished")
+        _clear(unfinished, _scratch(unfinished, str(saved["folder"]), target, _scratch_folder(scratch)))
+    if unfinished.is_local:
+        with suppress(OSError):
+            Path(unfinished.path).rmdir()
+
+
+def differences(saved: Any, fingerprint: Fingerprint) -> str:
+    """The fields in which two fingerprints differ, as words; empty if they are equal."""
+    ours, theirs = _flat(json.loads(json.dumps(fingerprint))), _flat(saved if isinstance(saved, dict) else {})
+    return ", ".join(
+        f"{field} is {theirs.get(field)!r}, not {ours.get(field)!r}"
+        for field in sorted(ours.keys() | theirs.keys())
+        if ours.get(field) != theirs.get(field)
+    )
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return flat
+
+
+def _parsed(content: bytes | None) -> dict[str, Any] | None:
+    """What a run has noted about itself: nothing if there is no such note, and an empty one if it is broken."""
+    if content is None:
+        return None
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _disk_full(error: OSError, out: str | os.PathLike[str]) -> OutputError:
+    return OutputError(
+        f"The disk is full ({error.strerror}) while writing {out}. What was done is kept: make room, or use --scratch "
+        "on another disk, and run the same again to go on."
+    )
+
+
+def _scratch_folder(scratch: str | os.PathLike[str] | None) -> Location | None:
+    if scratch is None:
+        return None
+    folder = Location(scratch)
+    if folder.is_local and not Path(folder.path).is_dir():
+        raise OutputError(f"The scratch folder {scratch} does not exist. Create it first.")
+    return folder
+
+
+def _target(out: str | os.PathLike[str]) -> Location:
+    location = Location(out)
+    try:
+        return Location(Path(location.path).resolve()) if location.is_local else location  # a link is followed
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"{out} is not a path of this system ({error}).") from error
+
+
+def check_output(out: str | os.PathLike[str], kind: Kind, *, overwrite: bool = False) -> Location:
+    """Return the location where a group of this kind can be written, or say why not."""
+    target, exists = writable_location(out)
+    half_moved = exists and not target.is_local and unfinished_folder(target).exists(MOVING)
+    if exists and not half_moved:
+        if not overwrite:
+            raise OutputError(f"{out} already exists. Choose another output, or overwrite it.")
+        if kind_of(target) != kind:
+            raise OutputError(f"{out} is not a {kind}, and is not overwritten by one. Choose another output.")
+    return target
+
+
+def writable_location(out: str | os.PathLike[str]) -> tuple[Location, bool]:
+    """The location of an output, in a folder that can be written, and whether something is there."""
+    target = _target(out)
+    try:
+        exists = target.exists()
+    except StoreError:
+        raise
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{out} is not a path of this system ({error}).") from error
+    if target.is_local:
+        _check_folder(Path(target.parent.path))
+    return target, exists
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise OutputError(f"The folder of the output, {folder}, does not exist. Create it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"The folder of the output, {folder}, is not writable.")
+
+
+def check_space(location: Location, needed: int) -> None:
+    """Refuse to start when the disk has less room than the plan needs."""
+    free = location.free_bytes()
+    if free is not None and free < needed:
+        raise OutputError(
+            f"The work needs {needed / 2**20:.0f} MiB on the disk of {location}, and {free / 2**20:.0f} MiB are free. "
+            "Use another output or scratch folder, or a smaller max_candidates."
+        )

@@ -1,0 +1,218 @@
+"""Stored results: `ResultStore` reads one that is complete, `ResultWriter` fills one that is not yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from cns_dask.array_types import ArrayLike
+from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError, StoreError
+from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
+from cns_dask.storage.layout import FORMAT_VERSION, LAYOUT, OF_CLUSTERED_ROWS, UNCOMPRESSED, ArrayPlan, Kind
+from cns_dask.storage.locations import Location
+
+
+class ResultStore:
+    """A stored group, opened once for reading. One in a temporary folder pickles with its content."""
+
+    def __init__(self, location: Location, owner: TemporaryFolder | None = None) -> None:
+        self.location = location
+        self._owner = owner  # a temporary folder lives as long as something that reads it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._owner is None:
+            return ResultStore, (self.location,)
+        root = Path(self.location.path)
+        files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        return _unpack, (files,)
+
+    @cached_property
+    def _group(self) -> Any:
+        return open_group(self.location, strict=True)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """What is stored about the result besides its arrays."""
+        return dict(self._group.attrs.asdict())
+
+    @cached_property
+    def graph_attributes(self) -> dict[str, Any]:
+        """What is stored about the graph: how it was found, and its recall."""
+        return dict(self._group["graph"].attrs.asdict())
+
+    def __contains__(self, name: str) -> bool:
+        return self.location.exists(f"{name}/zarr.json")
+
+    def array(self, name: str) -> StoredArray:
+        """Open an array for tasks that read what they need of it."""
+        try:
+            array = self._group[name]
+        except StoreError:
+            raise
+        except Exception as error:
+            raise DamagedError(
+                f"The array {name} is missing or damaged in {self.location} ({error}). Fit again, or restore it."
+            ) from error
+        _check_array(name, array)
+        return StoredArray(array, owner=self)
+
+    def open(self, name: str) -> da.Array:
+        """Open an array lazily, chunk by chunk."""
+        return self.array(name).lazy()
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """Read a small array."""
+        return np.asarray(self.array(name)[...])
+
+
+class ResultWriter(ResultStore):
+    """A group that is being filled, with a group of scratch arrays and a folder of records.
+
+    Parameters
+    ----------
+    location, scratch
+        Where the two groups are.
+    records
+        Where finished work is recorded; None if no later run can go on with it.
+    check_lock
+        Raises if another run has taken over the output.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        scratch: Location,
+        records: Location | None = None,
+        check_lock: Callable[[], None] = lambda: None,
+        owner: TemporaryFolder | None = None,
+    ) -> None:
+        super().__init__(location, owner)
+        self.scratch, self.records, self.check_lock = scratch, records, check_lock
+        for each in (location, scratch):
+            each.make()
+            require_group(each)
+
+    def describe(self, **attributes: Any) -> None:
+        """Add attributes: plain values only."""
+        open_group(self.location, "r+").attrs.update(attributes)
+
+    def describe_graph(self, **attributes: Any) -> None:
+        """Add attributes to the graph: plain values only."""
+        require_group(self.location / "graph")
+        open_group(self.location, "r+")["graph"].attrs.update(attributes)
+
+    def create(self, array: ArrayPlan) -> StoredArray:
+        """Create an array, or open the one that an earlier run has created just so."""
+        if array.scratch:
+            return create_array(
+                self.scratch, array.name, array.shape, array.chunks, array.dtype or "float64", compressed=False
+            )
+        spec = LAYOUT[array.name]
+        folder, _, leaf = array.name.rpartition("/")
+        return create_array(
+            self.location / folder if folder else self.location,
+            leaf,
+            array.shape,
+            array.chunks,
+            array.dtype or spec.dtype,
+            compressed=array.name not in UNCOMPRESSED,
+            dims=self._dims(array.name),
+            attributes={"description": spec.meaning},
+        )
+
+    def _dims(self, name: str) -> tuple[str, ...]:
+        dims = LAYOUT[name].dims
+        skips = name in OF_CLUSTERED_ROWS and "rows" in self
+        return ("clustered", *dims[1:]) if skips else dims
+
+    def put(self, name: str, values: ArrayLike) -> None:
+        """Create a small array and write it at once."""
+        values = np.asarray(values)
+        self.create(ArrayPlan(name, values.shape, values.shape))[...] = values
+
+    def drop_scratch(self, name: str = "") -> None:
+        """Remove one scratch array, or all of them."""
+        for each in [name] if name else self.scratch.names():
+            if each != "zarr.json":
+                self.scratch.remove(each)
+
+
+class TemporaryFolder:
+    """A folder that goes with the last reference to it."""
+
+    def __init__(self) -> None:
+        self.location = Location(tempfile.mkdtemp(prefix="cns-dask-"))
+        weakref.finalize(self, shutil.rmtree, self.location.path, ignore_errors=True)
+
+    def writer(self) -> ResultWriter:
+        """The writer of a result that nobody asked to keep."""
+        return ResultWriter(self.location / "result.zarr", self.location / "scratch.zarr", owner=self)
+
+    def store(self) -> ResultStore:
+        """The result."""
+        return ResultStore(self.location / "result.zarr", owner=self)
+
+
+def _unpack(files: dict[str, bytes]) -> ResultStore:
+    store = TemporaryFolder().store()
+    for name, content in files.items():
+        target = Path(store.location.path) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return store
+
+
+def _check_array(name: str, array: Any) -> None:
+    """Refuse an array that is not what the layout says: stores come from anywhere."""
+    spec = LAYOUT[name]
+    kind, ndim = np.dtype(spec.dtype).kind, len(spec.dims)
+    if getattr(array, "ndim", None) != ndim or array.dtype.kind != kind:
+        shape = f"{getattr(array, 'ndim', 'no')} dimension(s) of type {getattr(array, 'dtype', 'group')}"
+        raise NotAResultError(
+            f"This is not a result of cns_dask: its array {name} has {shape} instead of {ndim} of a type like "
+            f"{spec.dtype}."
+        )
+
+
+def kind_of(location: Location) -> Kind | None:
+    """What a finished group says that it is; None for anything else."""
+    try:
+        return Kind(open_group(location).attrs.get("format"))
+    except StoreError:
+        raise
+    except Exception:
+        return None
+
+
+def open_store(path: str | os.PathLike[str], *kinds: Kind) -> ResultStore:
+    """Open a finished group of one of these kinds."""
+    location = Location(path)
+    what = kinds[0].split(maxsplit=1)[0]
+    if not location.exists():
+        unfinished = unfinished_folder(location).exists()
+        hint = " It is unfinished: run the same command again, and it goes on where it stopped." if unfinished else ""
+        raise DataNotFoundError(f"There is no {what} at {path}: nothing exists there.{hint}")
+    if kind_of(location) not in kinds:
+        raise NotAResultError(f"{path} is not a finished {kinds[0]}, but something else.")
+    store = ResultStore(location)
+    version = store.attributes.get("format_version")
+    if version != FORMAT_VERSION:
+        raise NotAResultError(
+            f"{path} has format version {version!r}, and this version of cns_dask reads version {FORMAT_VERSION}. "
+            "Fit again, or read it with the version of cns_dask that wrote it."
+        )
+    return store
+
+
+def unfinished_folder(target: Location) -> Location:
+    """Where the work towards `target` is kept until it is finished."""
+    return target.parent / f".{target.name}.unfinished"

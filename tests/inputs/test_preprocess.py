@@ -1,0 +1,87 @@
+import dask.array as da
+import numpy as np
+import oracle
+import pytest
+
+from cns_dask.errors import InvalidDataError
+from cns_dask.inputs.preprocess import apply_transform, learn_transform
+
+
+def prepared(X, chunk=50, metric="euclidean", scale=True, max_components=100):
+    array = da.from_array(X, chunks=(chunk, -1))
+    transform = learn_transform(array, metric=metric, scale=scale, max_components=max_components)
+    return apply_transform(array, transform).compute(), transform
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("scale", [True, False])
+def test_rows_equal_the_dense_version(metric, scale):
+    X = np.random.default_rng(0).normal(3, [1, 10, 0.1], (120, 3))
+    X = np.insert(X, 1, 7.0, axis=1)  # constant
+    points, transform = prepared(X, metric=metric, scale=scale)
+    np.testing.assert_allclose(points, oracle.prepare(X, metric, scale), atol=1e-12)
+    assert transform.kept.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("n_rows", "n_features"), [(150, 40), (25, 40)])
+def test_projection_equals_the_dense_version_up_to_signs(n_rows, n_features):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n_rows, n_features)) @ rng.standard_normal((n_features, n_features))
+    points, _ = prepared(X, max_components=10)
+    dense = oracle.prepare(X, "euclidean", max_components=10)
+    np.testing.assert_allclose(np.abs(points), np.abs(dense), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_rows", [150, 25])
+def test_axes_in_a_subspace_are_the_principal_axes(monkeypatch, n_rows):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n_rows, 60)) * np.geomspace(100, 1e-3, 60)
+    monkeypatch.setattr("cns_dask.inputs.preprocess.FACTOR_BYTES", 60 * 60 * 8 - 1)
+    array = da.from_array(X, chunks=(50, -1))
+    transform = learn_transform(array, metric="euclidean", scale=False, max_components=10)
+    dense = oracle.prepare(X, "euclidean", False, max_components=10)
+    np.testing.assert_allclose(np.abs(apply_transform(array, transform)), np.abs(dense), atol=1e-5)
+    monkeypatch.setattr("cns_dask.inputs.preprocess.FACTOR_BYTES", 2**30)
+    exact = learn_transform(array, metric="euclidean", scale=False, max_components=10)
+    assert not np.array_equal(exact.components, transform.components)  # the other way was taken
+
+
+def test_equal_rows_stay_equal_after_projection():
+    rng = np.random.default_rng(2)
+    X = np.repeat(rng.standard_normal((40, 30)), 3, axis=0)[rng.permutation(120)]
+    points, _ = prepared(X, chunk=17, max_components=5)
+    assert len(np.unique(points, axis=0)) == 40
+
+
+def test_constant_data_become_one_column_of_zeros():
+    points, _ = prepared(np.full((10, 3), 4.0))
+    np.testing.assert_array_equal(points, np.zeros((10, 1)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_named_by_row(bad):
+    X = np.random.default_rng(3).standard_normal((100, 2))
+    X[[13, 77], 1] = bad
+    with pytest.raises(
+        InvalidDataError, match=r"All values must be finite\. Got NaN or infinity in 2 row\(s\): 13, 77"
+    ):
+        prepared(X)
+    _, transform = prepared(np.nan_to_num(X, posinf=0, neginf=0))
+    with pytest.raises(InvalidDataError, match=r"1 row\(s\): (13|77)"):
+        apply_transform(da.from_array(X, chunks=(50, -1)), transform).compute(scheduler="synchronous")
+
+
+def test_rows_without_direction_are_named():
+    X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
+    with pytest.raises(InvalidDataError, match="norm 0: 2"):
+        prepared(X, metric="cosine")
+    half = np.random.default_rng(5).standard_normal((50, 3))
+    symmetric = np.concatenate([half, -half, np.zeros((1, 3))])  # its computed mean is 0 only up to rounding
+    with pytest.raises(InvalidDataError, match="norm 0: 100"):
+        prepared(symmetric, metric="cosine")
+
+
+def test_another_number_of_features():
+    _, transform = prepared(np.random.default_rng(4).standard_normal((50, 3)))
+    with pytest.raises(InvalidDataError, match="must have 3 features. Got 2"):
+        apply_transform(da.ones((5, 2)), transform)

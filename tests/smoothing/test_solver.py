@@ -1,0 +1,163 @@
+import numpy as np
+import oracle
+import pytest
+
+from cns_dask.smoothing import solver as columns
+from cns_dask.smoothing.solver import newton_passes, order_nodes, residual_of, ritz_values, solve_block
+from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
+
+LAMS = np.array([0.05, 0.1, 0.3])
+
+
+def graph(n_rows, n_features=2, k=6, seed=0, apart=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_features))
+    X[: n_rows // 2] += apart
+    return oracle.neighbors(oracle.distances(X), k)
+
+
+def solve(neighbors, rows, lams, tol, nodes=None, **more):
+    walk = walk_on(neighbors)
+    nodes = ritz_values(walk.neighbors, 0, lams.min(), tol) if nodes is None else nodes
+    return solve_block(walk, rows, lams, nodes, tol, **more)
+
+
+@pytest.mark.parametrize("n_rows", [7, 60, 400])
+@pytest.mark.parametrize("n_features", [1, 2, 8])
+@pytest.mark.parametrize("k", [1, 2, 6])
+def test_columns_equal_a_direct_solve(n_rows, n_features, k):
+    neighbors = graph(n_rows, n_features, k)
+    rows = np.array([0, n_rows // 2, n_rows - 1])
+    block = solve(neighbors, rows, LAMS, 1e-12)
+    for at, lam in enumerate(LAMS):
+        dense = oracle.columns(oracle.transition(neighbors), lam, rows)
+        np.testing.assert_allclose(block.values[at], dense, atol=1e-11 / lam)
+    assert block.residuals.max() <= 1e-12
+    assert block.residuals.shape == (3, 3)
+
+
+@pytest.mark.parametrize(("tol", "dtype"), [(1e-4, np.float32), (1e-7, np.float64)])
+def test_error_bound_lam_x_is_at_most_the_residual(tol, dtype):
+    """The residual is known from the passes alone, with what was rounded and dropped on the way."""
+    neighbors = graph(800, k=8)
+    rows = np.arange(5)
+    block = solve(neighbors, rows, LAMS, tol)
+    assert block.values.dtype == dtype
+    for at, lam in enumerate(LAMS):
+        dense = oracle.columns(oracle.transition(neighbors), lam, rows)
+        errors = np.abs(lam * (block.values[at] - dense)).max(axis=0)
+        assert (errors <= block.residuals[at]).all()
+        exact = [residual_of(neighbors, row, lam, block.values[at, :, row].astype(float)) for row in rows]
+        np.testing.assert_array_less(exact, block.residuals[at])
+        np.testing.assert_allclose(block.residuals[at], exact, atol=0.2 * tol)
+    assert tol / 1e4 < block.residuals.max() <= tol
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-10])
+def test_rows_that_cannot_reach_the_point_stay_exactly_zero(tol):
+    neighbors = graph(200, apart=100.0)
+    block = solve(neighbors, np.array([0, 150]), LAMS, tol)
+    assert (block.values[:, 100:, 0] == 0).all()
+    assert (block.values[:, :100, 1] == 0).all()
+    assert (block.values[:, 0, 0] > 0).all()
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-12])
+def test_columns_do_not_depend_on_their_block_to_the_last_bit(tol):
+    walk, rows = walk_on(graph(2000)), np.arange(12)
+    nodes = ritz_values(walk.neighbors, 0, LAMS[0], tol)
+    whole = solve_block(walk, rows, LAMS, nodes, tol, 16)
+    for width in (16, 8, 4):
+        for start in range(0, 12, width):
+            some = slice(start, start + width)
+            part = solve_block(walk, rows[some], LAMS, nodes, tol, width)
+            np.testing.assert_array_equal(part.values, whole.values[:, :, some])
+            np.testing.assert_array_equal(part.residuals, whole.residuals[:, some])
+
+
+def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
+    """A long chain of points: a column is felt by a few tiles of its rows alone."""
+    neighbors = oracle.neighbors(oracle.distances(np.arange(3000.0)[:, None]), 5)
+    lams, rows = np.array([0.01, 0.03]), np.array([1500])
+    nodes = ritz_values(neighbors, 0, 0.01, 1e-5)
+    local = solve(neighbors, rows, lams, 1e-5, nodes)
+    assert (local.values[0, :, 0] != 0).mean() < 0.2
+    monkeypatch.setattr(columns, "DROPPED", 0.0)
+    full = solve(neighbors, rows, lams, 1e-5, nodes)
+    assert (full.values[0, :, 0] != 0).mean() > (local.values[0, :, 0] != 0).mean()
+    np.testing.assert_allclose(lams[:, None, None] * local.values, lams[:, None, None] * full.values, atol=1e-5)
+
+
+def test_numbering_of_the_rows_does_not_matter():
+    neighbors = graph(500)
+    order = order_rows(neighbors)
+    place = positions_in(order)
+    walk, rows = walk_on(neighbors, order=order), np.array([3, 77])
+    block = solve_block(walk, place[rows], LAMS, ritz_values(walk.neighbors, 0, LAMS[0], 1e-12), 1e-12)
+    plain = solve(neighbors, rows, LAMS, 1e-12)
+    np.testing.assert_allclose(block.values[:, place], plain.values, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        np.array([0.0 + 0j]),  # powers of W: far too slow
+        np.array([0.3 + 0.9j, -0.9 + 0j]),  # nowhere near the spectrum: diverges
+    ],
+)
+def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
+    calls = []
+    krylov = columns._krylov
+    monkeypatch.setattr(columns, "_krylov", lambda *a: calls.append(a) or krylov(*a))
+    neighbors = graph(300)
+    lams = np.array([0.01, 0.2])
+    block = solve(neighbors, np.array([3, 9]), lams, 1e-10, nodes)
+    assert calls
+    assert block.residuals.max() <= 1e-10
+    dense = oracle.columns(oracle.transition(neighbors), 0.01, np.array([3, 9]))
+    np.testing.assert_allclose(block.values[0], dense, atol=1e-7)
+
+
+def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
+    monkeypatch.setattr(columns, "krylov_vectors", lambda n_rows: 2)
+    monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
+    neighbors = graph(300)
+    block = solve(neighbors, np.array([3]), np.array([0.01]), 1e-10, np.array([0.0 + 0j]))
+    assert block.residuals.max() > 1e-10
+    assert block.residuals[0, 0] == residual_of(neighbors, 3, 0.01, block.values[0, :, 0])
+
+
+def test_ritz_values_are_eigenvalues_when_the_iteration_runs_to_the_end():
+    neighbors = graph(30, k=4)
+    nodes = ritz_values(neighbors, 0, 0.05, 1e-13)
+    exact = np.linalg.eigvals(oracle.transition(neighbors))
+    distance = np.abs(nodes[:, None] - exact[None]).min(axis=1)
+    assert distance.max() < 1e-5
+    assert (nodes.imag >= 0).all()
+    assert abs(nodes - 1).min() < 1e-10
+
+
+def test_order_of_nodes_keeps_all_of_them_and_the_residual_small():
+    nodes = np.concatenate([np.linspace(-0.3, 0.97, 30), [0.5 + 0.2j, 0.1 + 0.1j, 0.99, 0.995, 1.0]])
+    ordered, pole = order_nodes(nodes, 1.003), 1.003
+    np.testing.assert_array_equal(np.sort_complex(ordered), np.sort_complex(nodes))
+    size = np.ones(len(nodes))
+    for node in ordered[:-1]:
+        for member in {node, node.conjugate()}:
+            size = size * np.abs((nodes - member) / (pole - member))
+        assert size.max() <= 10 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("w", [0.3, 0.97, 0.2 + 0.1j])
+def test_newton_form_of_the_resolvent(w):
+    """One cycle on the scalar w: z/(z - w) is the weighted sum plus the known remainder."""
+    nodes = np.array([1.0, -0.2, 0.4 + 0.1j, 0.8], complex)
+    groups = newton_passes(nodes, LAMS)
+    factor = groups[-1][-1].factor
+    total, u, before = np.zeros(len(LAMS), complex), 1.0 + 0j, 0j
+    for group in groups:
+        for step in group:
+            total += step.weights * u
+            u, before = step.scale * (w - step.shift) * u + step.keep * before, u
+    z = 1 / (1 - LAMS)
+    np.testing.assert_allclose(total + factor * u * z / (z - w), z / (z - w), rtol=1e-12)

@@ -1,0 +1,245 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
+from cns_dask.storage.layout import Kind
+from cns_dask.storage.locations import Location
+from cns_dask.storage.outputs import check_output, check_space, differences, finished, make, new_output
+from cns_dask.storage.store import open_store
+
+SAME, PLAN = {"data": {"content": "abc"}, "settings": {"tol": 1}}, {"plan": "p"}
+
+
+def written(path, **options):
+    with new_output(path, Kind.RESULT, {"data": "x"}, {"plan": 1}, **options) as store:
+        store.put("labels", np.arange(5))
+    return store
+
+
+def test_a_result_appears_whole_or_not_at_all(tmp_path):
+    out = tmp_path / "r.zarr"
+    with pytest.raises(RuntimeError, match="boom"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}) as store:
+        store.put("labels", np.arange(5))
+        raise RuntimeError("boom")
+    assert [path.name for path in tmp_path.iterdir()] == [".r.zarr.unfinished"]
+    store = written(out)
+    assert store.path == str(out)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.zarr"]
+    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+
+
+def test_an_existing_result_survives_until_the_new_one_is_complete(tmp_path):
+    out = tmp_path / "r.zarr"
+    written(out)
+    with pytest.raises(OutputError, match=r"must not exist\. Got .*r\.zarr"):
+        written(out)
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}, overwrite=True):
+        raise RuntimeError
+    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+    with new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}, overwrite=True) as store:
+        store.put("labels", np.zeros(2))
+    assert open_store(out).read("labels").tolist() == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_what_appears_at_the_output_during_the_work_is_kept(tmp_path):
+    out = tmp_path / "r.zarr"
+    with pytest.raises(OutputError, match="must not exist"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}):
+        out.mkdir()
+        (out / "file").write_text("keep")
+    assert (out / "file").read_text() == "keep"
+
+
+def test_the_old_result_comes_back_when_the_new_one_cannot_be_moved(tmp_path, monkeypatch):
+    out = tmp_path / "r.zarr"
+    written(out)
+    rename = Path.rename
+
+    def fail(self, target):
+        if self.name == "result.zarr":
+            raise OSError("no space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no space left"):
+        written(out, overwrite=True)
+    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+
+
+def test_a_full_disk_is_refused_with_both_numbers(tmp_path):
+    with pytest.raises(OutputError, match=r"must have at least 953674316 MiB free\. Got \d+ MiB"):
+        check_space(Location(tmp_path), 10**15)
+
+
+def test_a_link_is_followed(tmp_path):
+    written(tmp_path / "real.zarr")
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "real.zarr")
+    written(tmp_path / "link.zarr", overwrite=True)
+    assert (tmp_path / "link.zarr").is_symlink()
+    assert open_store(tmp_path / "real.zarr").read("labels").tolist() == [0, 1, 2, 3, 4]
+    for name, message in (("x" * 300, "must be writable"), ("x" * 250, "must be writable")):
+        with pytest.raises(OutputError, match=message):
+            written(tmp_path / name)
+
+
+def test_a_prediction_never_replaces_a_result(tmp_path):
+    written(tmp_path / "r.zarr")
+    with pytest.raises(OutputError, match="Only a prediction of cns_dask is overwritten by one"):
+        check_output(tmp_path / "r.zarr", Kind.PREDICTION, overwrite=True)
+
+
+def test_only_our_own_results_are_overwritten(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("keep")
+    zarr.create_array(str(tmp_path / "data.zarr"), shape=(3,), dtype="f8")
+    for name in ("precious", "data.zarr"):
+        with pytest.raises(OutputError, match="Only a result of cns_dask is overwritten by one"):
+            check_output(tmp_path / name, Kind.RESULT, overwrite=True)
+
+
+def test_outputs_that_cannot_be_written(tmp_path):
+    with pytest.raises(OutputError, match=r"folder of the output must exist\. Got .*missing"):
+        check_output(tmp_path / "missing" / "r.zarr", Kind.RESULT)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="must exist"):
+        check_output(tmp_path / "file" / "r.zarr", Kind.RESULT)
+    with pytest.raises(StoreError, match="kind of store must be known"):
+        check_output("nothing://bucket/r.zarr", Kind.RESULT)
+
+
+def test_a_folder_without_permission(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(OutputError, match="must be writable"):
+        check_output(tmp_path / "r.zarr", Kind.RESULT)
+
+
+def test_unfinished_work_is_continued_with_the_same_data_and_settings_only(tmp_path):
+    out = tmp_path / "r.zarr"
+
+    def begin(fingerprint, plan=PLAN, **options):
+        with new_output(out, Kind.RESULT, fingerprint, plan, **options) as store:
+            assert ("labels" in store) == (fingerprint == SAME and plan == PLAN and not options)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN) as store:
+        store.put("labels", np.arange(5))
+        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        begin(SAME)
+    other = {"data": {"content": "abd"}, "settings": {"tol": 2}}
+    with pytest.raises(OutputError, match=r"data.content is 'abc', not 'abd', settings.tol is 1, not 2\. Choose"):
+        begin(other)
+    with pytest.raises(OutputError, match="plan is 'p', not 'q'"):
+        begin(SAME, {"plan": "q"})
+    with pytest.raises(RuntimeError):
+        begin(SAME)
+    with pytest.raises(RuntimeError):
+        begin(other, overwrite=True)
+
+
+def test_a_broken_run_file_is_not_continued(tmp_path):
+    out = tmp_path / "r.zarr"
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
+        raise RuntimeError
+    (tmp_path / ".r.zarr.unfinished" / "run.json").write_text('{"data": ')
+    with pytest.raises(OutputError, match="data.content is None, not 'abc'"), new_output(out, Kind.RESULT, SAME, PLAN):
+        pass
+
+
+def test_an_error_that_the_caller_has_to_mend_leaves_nothing_of_a_new_run(tmp_path):
+    out = tmp_path / "r.zarr"
+    with pytest.raises(InvalidDataError), new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path):
+        raise InvalidDataError("no")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
+        raise RuntimeError
+    with pytest.raises(InvalidDataError), new_output(out, Kind.RESULT, SAME, PLAN):  # what was there stays
+        raise InvalidDataError("no")
+    assert (tmp_path / ".r.zarr.unfinished" / "run.json").exists()
+
+
+def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
+    (tmp_path / "fast").mkdir()
+    out = tmp_path / "r.zarr"
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as store:
+        store.scratch("a", (3,), (3,))[:] = 1
+        raise RuntimeError
+    (kept,) = (tmp_path / "fast").iterdir()
+    assert kept.name.startswith("r.zarr-")
+    assert (kept / "a" / "c" / "0").exists()
+    with new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as store:
+        assert store.array("scratch/a")[:].tolist() == [1, 1, 1]
+    assert list((tmp_path / "fast").iterdir()) == []
+    with (
+        pytest.raises(OutputError, match=r"intermediate values must exist\. Got .*slow"),
+        new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "slow"),
+    ):
+        pass
+
+
+def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    make(out, Kind.RESULT, SAME, PLAN, lambda store: None)
+    work.mkdir()
+    known = {"folder": "abc", "work": {**SAME, **PLAN, "format_version": 3}}
+    (work / "run.json").write_text(json.dumps(known))
+    (work / "abc").mkdir()
+    told = []
+    make(out, Kind.RESULT, SAME, PLAN, None, tell=told.append)
+    assert told == [f"{out} is finished already"]
+    assert not work.exists()
+
+
+def test_another_work_has_another_folder(tmp_path):
+    """Tasks that still run for one that was given up cannot write into it."""
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+
+    def folder(fingerprint, **options):
+        with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, fingerprint, PLAN, **options) as store:
+            raise RuntimeError
+        return store.path
+
+    first = folder(SAME)
+    assert folder(SAME) == first
+    assert folder({"data": 7}, overwrite=True) != first
+    assert len([path for path in work.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_folder_that_a_run_file_names_is_one_of_ours(tmp_path):
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
+        raise RuntimeError
+    (work / "run.json").write_text(json.dumps({"folder": "../../precious", "work": {**SAME, **PLAN}}))
+    with pytest.raises(OutputError, match="Unfinished work"), new_output(out, Kind.RESULT, SAME, PLAN):
+        pass
+
+
+def test_work_is_kept_when_the_output_is_lost_to_another_run(tmp_path):
+    out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    with pytest.raises(OutputInUseError, match="lost"), new_output(out, Kind.RESULT, SAME, PLAN) as store:
+        store.put("labels", np.arange(5))
+        (work / "lock-9").write_text("{}")
+    assert (work / "run.json").exists()
+    assert (work / "lock-9").exists()
+    assert (Path(store.path) / "labels" / "zarr.json").exists()
+
+
+def test_what_is_finished_is_told_from_what_is_not(tmp_path):
+    out = tmp_path / "r.zarr"
+    assert finished(out, Kind.RESULT, SAME) is None
+    with new_output(out, Kind.RESULT, SAME, PLAN):
+        assert finished(out, Kind.RESULT, SAME) is None
+    assert finished(out, Kind.RESULT, SAME).path == str(out)
+    assert finished(out, Kind.PREDICTION, SAME) is None
+    with pytest.raises(OutputError, match="data is None, not 5"):
+        finished(out, Kind.RESULT, {**SAME, "data": 5})
+
+
+def test_differences_are_named_by_field():
+    assert differences(json.loads(json.dumps({"a": (1, 2)})), {"a": (1, 2)}) == ""
+    assert differences(None, {"a": {"b": 1}}) == "a.b is None, not 1"
+    assert differences({"a": 1, "c": 2}, {"a": 1}) == "c is 2, not None"
