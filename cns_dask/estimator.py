@@ -84,7 +84,7 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         missing: str = "error",
         verbose: bool = False,
     ) -> None:
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+        self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

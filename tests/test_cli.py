@@ -1,26 +1,49 @@
-"""The command line as a user runs it: real processes, real files, real exit codes."""
+"""The command line as a user runs it: real files and exit codes, and real processes where these matter."""
 
+import contextlib
+import io
 import json
 import re
+import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zarr
+from processes import background
 
-from cns_dask import open_result
-from cns_dask.cli import app
+from cns_dask import cli, open_result
+from cns_dask.cli.commands import app
 from cns_dask.settings import Settings
 
 COMMAND = [sys.executable, "-c", "from cns_dask.cli import main; main()"]
 
 
-def cns(*arguments, cwd):
+def process(*arguments, cwd):
+    """Run a line in a process of its own."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def cns(*arguments, cwd):
+    """Run a line in this process, which has imported everything already."""
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    line, code, out, err = sys.argv, 0, io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        sys.argv = ["cns-dask", *map(str, arguments)]
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        finally:
+            sys.argv = line
+            for number, handler in heard.items():
+                signal.signal(number, handler)
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +52,37 @@ def folder(blobs, tmp_path_factory):
     path = tmp_path_factory.mktemp("cli")
     np.save(path / "x.npy", blobs)
     zarr.create_array(str(path / "x.zarr"), shape=blobs.shape, chunks=(100, 5), dtype="f8")[...] = blobs
-    done = cns("fit", "x.zarr", "--out", "clusters.zarr", cwd=path)
+    done = process("fit", "x.zarr", "--out", "clusters.zarr", cwd=path)
     assert done.returncode == 0, done.stderr
     assert "clusters in 600 rows" in done.stdout
     assert "neighbors: " in done.stderr  # plain lines: this is no terminal
     return path
+
+
+def test_help_and_version_import_nothing_heavy(tmp_path):
+    heavy = "dask.array sklearn scipy.stats numba zarr pandas distributed".split()
+    for words in (["--help"], ["--version"], ["fit", "--help"]):
+        code = (
+            f"import sys; sys.argv = ['cns-dask', *{words}]\nimport cns_dask.cli\ntry: cns_dask.cli.main()\n"
+            f"except SystemExit as ended: assert not ended.code\n"
+            f"assert not (loaded := [name for name in {heavy} if name in sys.modules]), loaded"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"cns-dask \d+\.\d+.*\n", process("--version", cwd=tmp_path).stdout)
+
+
+@pytest.mark.parametrize("after", [0.15, 0.4, 1.0, 2.0])
+def test_ctrl_c_gives_one_line_from_the_start_on(folder, tmp_path, after):
+    """From the moment on at which our first line runs: before it Python itself is starting."""
+    line = [*COMMAND, "fit", str(folder / "x.npy"), "--method", "cells", "--out", str(tmp_path / "r.zarr")]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        time.sleep(after)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert "Traceback" not in said
+    assert running.returncode in (130, 0)  # 0: it was through already
+    assert running.returncode == 0 or said.splitlines()[-1].startswith("cns-dask: stopped.")
 
 
 def test_fit_and_show(folder):
@@ -42,7 +91,7 @@ def test_fit_and_show(folder):
     assert shown.returncode == 0
     assert f"{choice.n_clusters} clusters in 600 rows: k = {choice.n_neighbors}" in shown.stdout.replace("\n", " ")
     assert "representative" in shown.stdout
-    assert "best cell of each K" in shown.stdout
+    assert "best k and lam of each K" in shown.stdout
 
 
 def test_every_setting_has_an_option(folder):
@@ -75,36 +124,35 @@ def test_predict(folder, blobs):
     assert "new.zarr is finished already" in again.stderr
     other = cns("predict", "clusters.zarr", "x.zarr", "--out", "new.zarr", cwd=folder)
     assert other.returncode == 2
-    assert "where data.content is" in other.stderr
+    assert "of other data or settings: data.content is" in other.stderr
     assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
 
 
-def test_failures_end_with_code_1(folder, monkeypatch, capsys):
-    from cns_dask import cli
+def test_failures_end_with_code_1(folder, monkeypatch):
     from cns_dask.errors import NotEnoughMemoryError
 
-    def fail():
-        raise NotEnoughMemoryError("The memory must be 5 MiB. Got 4 MiB.")
+    def fail(*_, **__):
+        raise NotEnoughMemoryError("The fit needs 5 MiB.")
 
-    monkeypatch.setattr(cli, "app", fail)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 1
-    assert "cns-dask: The memory must be 5 MiB. Got 4 MiB." in capsys.readouterr().err
+    monkeypatch.setattr("cns_dask.pipeline.fit", fail)
+    done = cns("fit", "x.npy", "--out", "failed.zarr", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr == "cns-dask: The fit needs 5 MiB.\n"
 
 
 def test_fit_on_a_scheduler_by_address_and_by_file(folder, tmp_path):
     """A scheduler and a worker started by hand, as on a cluster."""
     file = tmp_path / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
-    options = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+    options = ["--scheduler-file", file, "--host", "127.0.0.1", "--no-dashboard"]
     with (
         background(*dask, "scheduler", "--port", "0", *options, cwd=tmp_path),
         background(*dask, "worker", "--nthreads", "1", *options, cwd=tmp_path),
     ):
-        done = cns("fit", "x.zarr", "--out", tmp_path / "f.zarr", "--scheduler-file", file, cwd=folder)
+        wait = ("--scheduler-file", file, "--wait-workers", 1)
+        done = process("fit", "x.zarr", "--out", tmp_path / "f.zarr", *wait, cwd=folder)
         assert done.returncode == 0, done.stderr
-        assert "cells: " in done.stderr
+        assert "evaluate: " in done.stderr
         address = json.loads(file.read_text())["address"]
         done = cns("fit", "x.npy", "--out", tmp_path / "a.zarr", "--scheduler", address, cwd=folder)
         assert done.returncode == 0, done.stderr
@@ -113,27 +161,15 @@ def test_fit_on_a_scheduler_by_address_and_by_file(folder, tmp_path):
         np.testing.assert_array_equal(open_result(tmp_path / name).labels.compute(), expected)
 
 
-@contextmanager
-def background(*command, cwd):
-    """A process that runs while the block does."""
-    with (cwd / f"{command[3]}.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=cwd, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
 def test_fit_on_workers_of_its_own(folder, tmp_path):
-    done = cns("fit", "x.npy", "--out", tmp_path / "w.zarr", "--workers", 2, cwd=folder)
+    done = process("fit", "x.npy", "--out", tmp_path / "w.zarr", "--workers", 2, cwd=folder)
     assert done.returncode == 0, done.stderr
     labels = open_result(tmp_path / "w.zarr").labels.compute()
     np.testing.assert_array_equal(labels, open_result(folder / "clusters.zarr").labels.compute())
 
 
 def test_demo_ends_with_what_was_found_and_where(tmp_path):
-    first, second = cns("demo", cwd=tmp_path), cns("demo", cwd=tmp_path)
+    first, second = process("demo", cwd=tmp_path), cns("demo", cwd=tmp_path)
     for done, name in ((first, "cns-dask-demo"), (second, "cns-dask-demo-2")):
         assert done.returncode == 0, done.stderr
         assert "6 clusters in 3000 rows" in done.stdout
@@ -153,11 +189,15 @@ def test_every_command_has_help():
 
 
 def test_plan_of_data_and_of_a_size(folder):
-    told = cns("plan", "x.npy", "--workers", 2, "--memory", "4GiB", cwd=folder)
+    told = cns("plan", "x.npy", "--workers", 2, "--memory", "4GiB", "--no-measure", cwd=folder)
     assert told.returncode == 0, told.stderr
-    assert "600 rows x 5 columns, 2 worker(s)" in told.stdout
+    assert "600 rows x 5 features, 2 worker(s)" in told.stdout
     assert "4.00 GiB given: enough" in told.stdout
-    wrong = {"x.npy --memory much": "memory must be a size as 8GiB", "--rows 7": "n_rows and n_features"}
+    assert (
+        "1,000,000 rows x 16 features"
+        in cns("plan", "--rows", 10**6, "--columns", 16, "--no-measure", cwd=folder).stdout
+    )
+    wrong = {"x.npy --memory much": "memory is a size as 8GiB, not much", "--rows 7": "n_rows and n_features"}
     for arguments, message in wrong.items():
         failed = cns("plan", *arguments.split(), cwd=folder)
         assert failed.returncode == 2

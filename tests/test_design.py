@@ -1,4 +1,4 @@
-"""The rules that keep the package readable, held by walking its imports."""
+"""The rules that keep the package readable."""
 
 import ast
 import doctest
@@ -13,90 +13,107 @@ import pytest
 import cns_dask
 
 PACKAGE = Path(cns_dask.__file__).parent
-#: A module imports only from modules to its left.
-ORDER = (
-    "errors types settings plan kernels passes locations records locks arrays store outputs progress runtime work memory "
-    "tables cubes annotated files data preprocess exchange audit neighbors cells partitions descent transition columns "
-    "selection criterion memberships missing fingerprint result given approximate graphs grid predict exports changes "
-    "pipeline flows forecast report demo warmup estimator cli"
-).split()
-#: Foreign package -> the one module that may import it.
+TESTS = Path(__file__).parent
+MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+#: Foreign package -> the modules that may import it.
 DOORS = {
-    "fsspec": "places",
-    "zarr": "arrays",
-    "distributed": "runtime",
-    "dask_ml": "preprocess",
-    "pandas": "tables",
-    "xarray": "cubes",
-    "anndata": "annotated",
-    "pynndescent": "descent",
+    "fsspec": ["storage/locations"],
+    "tenacity": ["storage/locations"],
+    "zarr": ["storage/arrays"],
+    "distributed": ["execution/cluster", "execution/compute"],
+    "dask_ml": ["inputs/preprocess"],
+    "pandas": ["inputs/tables", "inputs/table_forms"],
+    "xarray": ["inputs/xarrays"],
+    "anndata": ["inputs/anndatas"],
+    "pynndescent": ["neighbors/descent"],
+    "llvmlite": ["smoothing/row_kernel"],
+    "jinja2": ["results/report"],
+    "matplotlib": ["results/report"],
+    "typer": ["cli/commands", "cli/options", "cli/show"],
 }
-STAGES = (
-    "preprocess exchange audit neighbors cells partitions descent transition columns selection criterion memberships "
-    "missing"
-).split()
+#: Modules whose tests have another name, because they test more than the module.
+TESTED_BY = {
+    "array_types": "test_design",  # names of types only
+    "cli/commands": "test_cli",
+    "cli/options": "test_cli",
+    "cli/show": "test_cli",
+    "demo": "test_cli",
+}
 
 
-def imports(name):
-    """(module, imported name) of every import in a module of ours, function bodies included."""
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+def imported(path):
+    """Foreign packages that a module imports, function bodies included."""
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
+            yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            yield (node.module or "").split(".")[0]
 
 
-def ours(name):
-    for module, what in imports(name):
-        if module == "cns_dask":
-            yield what
-        elif module.startswith("cns_dask."):
-            yield module.split(".")[1]
+def test_imports_follow_the_layers():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 kept, 0 broken" in done.stdout
 
 
-def test_the_table_of_modules_is_complete():
-    assert sorted(ORDER) == sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+def test_each_foreign_package_has_its_door():
+    wrong = [
+        (str(path), package)
+        for path in MODULES
+        for package in imported(path)
+        if str(path.with_suffix("")) not in DOORS.get(package, [str(path.with_suffix(""))])
+    ]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_modules_import_only_from_above(name):
-    above = ORDER[: ORDER.index(name)]
-    assert [module for module in ours(name) if module not in above] == []
+def test_every_module_has_a_test_file_of_its_own():
+    names = [str(path.with_suffix("")) for path in MODULES]
+    expected = {
+        name: TESTS
+        / (f"{TESTED_BY[name]}.py" if name in TESTED_BY else Path(name).with_name(f"test_{Path(name).name}.py"))
+        for name in names
+    }
+    assert [name for name, file in expected.items() if not file.is_file()] == []
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_each_foreign_package_has_one_door(name):
-    for module, _ in imports(name):
-        assert DOORS.get(module.split(".")[0], name) == name
+def test_every_layer_says_what_lives_there_and_what_it_must_not_know():
+    for layer in ("inputs", "neighbors", "smoothing", "results", "storage", "execution"):
+        assert "must not know" in (PACKAGE / layer / "__init__.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_stages_know_neither_workers_nor_stores(name):
-    assert not {"runtime", "store", "outputs", "work", "result", "pipeline"} & set(ours(name))
-
-
-def test_readers_of_results_do_not_know_the_pipeline():
-    for name in ("result", "predict", "report"):
-        assert "pipeline" not in set(ours(name))
-    for name in ("plan", "kernels"):
-        assert not any(module.split(".")[0] == "dask" for module, _ in imports(name))
+def test_only_public_names_are_shown_and_nothing_heavy_is_imported():
+    code = (
+        "import sys, cns_dask\n"
+        "assert dir(cns_dask) == sorted([*cns_dask.__all__, '__version__']), dir(cns_dask)\n"
+        "heavy = {'dask.array', 'sklearn', 'scipy.stats', 'numba', 'zarr', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "try: cns_dask.nothing\n"
+        "except AttributeError: pass\n"
+        "else: raise SystemExit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def public():
     """Every public name, and the methods of those that are classes."""
     for name in cns_dask.__all__:
-        found = getattr(cns_dask, name)
-        yield name, found
-        if inspect.isclass(found):
-            for method, value in vars(found).items():
-                if not method.startswith("_") and isinstance(value, FunctionType | classmethod):
-                    yield f"{name}.{method}", value
+        value = getattr(cns_dask, name)
+        yield name, value
+        if inspect.isclass(value):
+            for method, function in vars(value).items():
+                if not method.startswith("_") and isinstance(function, FunctionType | classmethod):
+                    yield f"{name}.{method}", function
 
 
-@pytest.mark.parametrize(("name", "found"), list(public()))
-def test_every_public_name_has_an_example_that_runs(name, found):
-    examples = doctest.DocTestParser().get_examples(inspect.getdoc(found) or "")
+@pytest.mark.parametrize(("name", "value"), list(public()))
+def test_every_public_name_has_an_example_that_runs(name, value):
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(value) or "")
     assert examples
     assert not any(example.options.get(doctest.SKIP) for example in examples)
 

@@ -158,6 +158,6 @@ def test_empty_chunks_and_partitions(blobs):
 
 
 def test_values_that_overflow_are_named():
-    with pytest.raises(InvalidDataError, match=r"overflow in 1 row\(s\): 4"):
+    with pytest.raises(InvalidDataError, match=r"overflow double precision in 1 row\(s\): 4"):
         CNS().fit(np.array([[1.7e308]] * 4 + [[-1.7e308]]))
     assert row_codes(np.array([[np.inf, np.nan]])).tolist() == [-3]

@@ -15,7 +15,7 @@ from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedW
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings
-from cns_dask.smoothing import solver as columns
+from cns_dask.smoothing import solver
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
 
@@ -165,31 +165,31 @@ def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(bl
         fit(blobs, Settings(n_clusters=500), out=tmp_path / "r.zarr")
     X = blobs.copy()
     X[3, 1] = np.nan
-    with pytest.raises(InvalidDataError, match="finite"):
+    with pytest.raises(InvalidDataError, match="infinite values"):
         fit(da.from_array(X), Settings(), out=tmp_path / "r.zarr")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_column_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
-    monkeypatch.setattr(columns, "MAX_CYCLES", 1)
-    monkeypatch.setattr(columns, "ritz_values", lambda *_: np.array([1.0, 0.5], complex))
-    monkeypatch.setattr(columns, "krylov_vectors", lambda n_rows: 3)
-    monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
-    with pytest.warns(NotConvergedWarning, match=r"residual of 1\.0e-09\. Got \d"):
+def test_a_solve_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
+    monkeypatch.setattr(solver, "MAX_CYCLES", 1)
+    monkeypatch.setattr(solver, "ritz_values", lambda *_: np.array([1.0, 0.5], complex))
+    monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 3)
+    monkeypatch.setattr(solver, "KRYLOV_CYCLES", 1)
+    with pytest.warns(NotConvergedWarning, match=r"reached a residual of \S+ instead of 1\.0e-09"):
         result = fit(blobs, Settings(n_neighbors=6, lam=0.05))
     assert result.largest_residual > 1e-9
 
 
 def test_a_residual_that_is_no_number_warns_too(blobs, monkeypatch):
-    block = columns.column_block
+    block = solver.solve_block
 
     def broken(*arguments):
-        found = block(*arguments)
-        found.residuals[0, 0] = np.nan
-        return found
+        solved = block(*arguments)
+        solved.residuals[0, 0] = np.nan
+        return solved
 
-    monkeypatch.setattr(columns, "column_block", broken)
-    with pytest.warns(NotConvergedWarning, match="Got nan"):
+    monkeypatch.setattr(solver, "solve_block", broken)
+    with pytest.warns(NotConvergedWarning, match="reached a residual of nan"):
         result = fit(blobs, Settings(n_neighbors=6, lam=0.05))
     assert np.isnan(result.largest_residual)
 
@@ -213,8 +213,8 @@ def test_progress_counts_every_piece_of_every_stage(blobs):
         "points",
         "neighbors",
         "candidates",
-        "cells",
-        "columns",
+        "evaluate",
+        "absorption",
         "memberships",
     ]
     assert all(total == done > 0 for _, total, done in progress.pieces)

@@ -1,8 +1,10 @@
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from cns_dask.errors import InvalidSettingError
-from cns_dask.settings import CONSTRAINTS, Settings
+from cns_dask.settings import Settings, choose_method
 
 
 def test_grid_is_the_papers():
@@ -58,8 +60,19 @@ def test_every_range_has_one_message_form(name, value):
         Settings(**{name: value})
 
 
-def test_every_setting_has_a_constraint():
-    assert set(CONSTRAINTS) == set(Settings().as_dict())
+def test_every_setting_has_a_range_and_a_help_text():
+    for field in fields(Settings):
+        words, is_allowed = field.metadata["allowed"]
+        assert is_allowed(field.default)
+        assert not is_allowed(object())
+        assert words
+        assert field.metadata["help"].endswith(".")
+
+
+def test_auto_is_exact_for_few_rows_and_cells_for_many():
+    assert [choose_method(n_rows) for n_rows in (20_000, 20_001)] == ["exact", "cells"]
+    assert choose_method(10, "descent") == "descent"
+    assert choose_method(500, exact_rows=400) == "cells"
 
 
 def test_values_that_do_not_fit_the_data_name_both_numbers():

@@ -93,7 +93,7 @@ def fit(
     if table is not None:
         check_parquet(table, overwrite=overwrite)
         out = f"{os.path.splitext(out)[0]}.zarr"  # noqa: PTH122 - it may be a URL
-    options = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
+    options: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
     with cluster.connect(debug=_debug):
         rows = None if data is None else open_data(data, **asdict(read))
         result = pipeline.fit(rows, settings, graph=graph, previous=previous, **options)
@@ -167,8 +167,8 @@ def neighbors(
     from cns_dask.graphs import neighbor_graph
     from cns_dask.progress import visible_progress
 
-    chosen = {name: getattr(settings, name) for name in ("metric", "method", "recall", "random_state")}
-    output = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
+    chosen: dict[str, Any] = {name: getattr(settings, name) for name in ("metric", "method", "recall", "random_state")}
+    output: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
     with cluster.connect(debug=_debug):
         graph = neighbor_graph(data, n_neighbors, **asdict(read), **chosen, **output)
     typer.echo(text.quality(graph, settings.method))

@@ -111,7 +111,7 @@ def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Calla
             parameters += of_group.get(name, own)
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del run.__wrapped__  # type: ignore[attr-defined]
+        del run.__wrapped__
         return run
 
     return decorate
@@ -138,7 +138,8 @@ def _annotation(each: Field[Any], hint: Any) -> tuple[Any, Any]:
     parameters = {name: value for name, value in each.metadata.items() if name not in ("allowed", "parse")}
     parse = each.metadata.get("parse")
     if parse is not None:  # several values; a default is quoted in the help
-        quoted = f" [{','.join(map(str, each.default))}]" if each.default else ""
+        default: Any = each.default
+        quoted = f" [{','.join(map(str, default))}]" if default else ""
         parameters |= {"parser": comma_separated(parse), "metavar": "N,...", "help": parameters["help"] + quoted}
         return Annotated[Any, typer.Option(**parameters)], None
     if "parser" in parameters:

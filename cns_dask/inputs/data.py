@@ -17,6 +17,7 @@ import numpy as np
 from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.inputs import anndatas, arrays, files, tables, xarrays
 from cns_dask.inputs.forms import Adapter, Data, ReadOptions
+from cns_dask.inputs.table_forms import LazyTable
 
 #: Sources by path or URL, in the order in which they are tried.
 PATHS: tuple[Adapter, ...] = (
@@ -120,7 +121,7 @@ def _checked(data: Data, min_rows: int, *, counted: bool) -> Data:
     arrays.refuse_kind(array.dtype)
     if isinstance(array._meta, np.ma.MaskedArray):
         array = array.map_blocks(arrays.unmasked, dtype=np.float64, meta=np.empty((0, 0)))
-    if counted and isinstance(data.form, tables.LazyTable) and not data.files:
+    if counted and isinstance(data.form, LazyTable) and not data.files:
         form, counts = data.form.counted()
         data = replace(data, form=form)
         array = da.Array(array.dask, array.name, (counts, array.chunks[1]), meta=array._meta)

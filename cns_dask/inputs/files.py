@@ -36,6 +36,8 @@ def open_path(location: str) -> da.Array:
     location = absolute(location)
     if not location.endswith(".npy"):
         return open_array(location)
+    if "://" not in location and not Path(location).exists():
+        raise DataNotFoundError(f"There are no data at {location}: nothing exists there.")
     if "://" in location:
         raise InvalidDataError(f"A .npy file is read from a disk only, not from {location}. Copy it, or store Zarr.")
     return _open_npy(Path(location))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -122,7 +122,7 @@ def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: An
     return frame.assign(**dict(zip(names, (labels, confidence), strict=True)))
 
 
-def _open_files(reader: Any, location: str, options: ReadOptions) -> Data:
+def _open_files(reader: Callable[..., Data], location: str, options: ReadOptions) -> Data:
     files = files_of(location)
     return replace(reader(files, options.columns), files=() if is_web(location) else files)
 

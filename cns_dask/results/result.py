@@ -238,7 +238,7 @@ class Result:
         ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
         """
         n_chosen = self.choice.n_clusters
-        numbers = self._store.attributes.get("numbers", list(range(n_chosen)))
+        numbers: list[int] = self._store.attributes.get("numbers", list(range(n_chosen)))
         is_complete = isinstance(numbers, list) and len(numbers) == n_chosen
         if not is_complete or not all(type(number) is int for number in numbers):
             raise NotAResultError(

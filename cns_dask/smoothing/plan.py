@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def plan_smoothing(
     )
     width = next((width for width in BLOCK_WIDTHS if width * sizes.absorption_bytes <= BLOCK_BYTES), BLOCK_WIDTHS[-1])
     names = {field.name for field in fields(SmoothingSizes)}
-    changed = {name: value for name, value in (overrides or {}).items() if name in names}
+    changed: dict[str, Any] = {name: value for name, value in (overrides or {}).items() if name in names}
     return replace(sizes, **({"block_width": width} | changed))
 
 

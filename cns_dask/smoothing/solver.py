@@ -254,7 +254,9 @@ class _NewtonSolve:
                     return
             peaks = self._peaks[: self._n_points]
             self._retire(self._active & (peaks > STUCK_SHARE * before))
-            factor, before = factor * groups[-1][-1].factor, peaks.astype(np.float64)
+            last_factor = groups[-1][-1].factor
+            assert last_factor is not None  # a pair of passes ends with one
+            factor, before = factor * last_factor, peaks.astype(np.float64)
 
     def _run_group(self, group: list[Pass], factor: FloatArray) -> None:
         """Some passes, whose u are added to the solution together."""

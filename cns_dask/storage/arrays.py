@@ -226,20 +226,20 @@ class StoredArray:
         self._array[selection] = values
 
 
-def open_array(location: str, component: str | None = None) -> da.Array:
+def open_array(path: str, component: str | None = None) -> da.Array:
     """Open any Zarr array (path or URL), or the array `component` of a group, lazily, by whole shards if there are."""
-    location = Location(location)
-    single = location.is_local and Path(location.path).is_file()  # zarr knows such, as .zip
+    location = Location(path)
+    is_file = location.is_local and Path(location.path).is_file()  # zarr knows such, as .zip
     try:
-        store = location.path if single else open_store(location, read_only=True)
+        store = location.path if is_file else open_store(location, read_only=True)
         array = zarr.open_array(store, path=component or "", mode="r")
     except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
-        inside = _members(location) if component or "group" in str(error).lower() else ""
+        inside = _members(path) if component or "group" in str(error).lower() else ""
         raise InvalidDataError(
-            f"{location}{(component and f' with component {component}') or ''} does not open as a Zarr array "
-            f"({error}). {inside}"
+            f"{path}{(component and f' with component {component}') or ''} does not open as a Zarr array ({error}). "
+            f"{inside}"
         ) from error
-    return open_input_array(array, location)
+    return open_input_array(array, path)
 
 
 def open_input_array(array: Any, name: str = "the array") -> da.Array:

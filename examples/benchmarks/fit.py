@@ -21,17 +21,16 @@ from typing import Any
 
 import dask
 import numpy as np
-from cns_dask.plan import make_plan, plan_graph
 from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, workers
 
-from cns_dask import Settings
+from cns_dask import Settings, plan
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
 from cns_dask.results.result import Result
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
 PARTS = ("warm", "million", "cold", "growth", "workers", "decisions", "profile")
-BEFORE = ("preprocess", "points", "partitions", "calibrate", "neighbors", "audit", "descent")  # up to the graph
+BEFORE = ("preprocess", "points", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
 
 
 def moons(n_rows: int, noise: float = 0.08) -> np.ndarray:
@@ -92,13 +91,12 @@ def million(n_rows: int, folder: Path) -> None:
         timed_fit(stored(mixture(25_000), folder, "warm"), folder)
         with Memory(list(client.run(os.getpid).values())) as memory:
             seconds, result, stages = timed_fit(path, folder)
-    grid = Settings().grid(n_rows)
-    plan = make_plan(n_rows, plan_graph(n_rows, 16, k, exact=False), grid, 300, Settings().tol_of_grid(n_rows))
+    planned = plan(n_rows=n_rows, n_features=16, measure=False).worker_bytes
     peak = ", ".join(f"{at / 2**20:.0f}" for at in np.max(memory.bytes, axis=0))
     print(
         f"\nmixture, n = {n_rows}: {seconds:.0f} / {yardstick:.0f} s = {seconds / yardstick:.1f} (limit 4)\n"
         f"  {by_stage(stages)}\n  {result.choice}\n"
-        f"  peak of the workers {peak} MiB, planned {plan.worker_bytes(1) / 2**20:.0f} MiB",
+        f"  peak of the workers {peak} MiB, planned {planned / 2**20:.0f} MiB",
         flush=True,
     )
 
@@ -161,10 +159,10 @@ def scaling(n_rows: int, folder: Path) -> None:
     for count in (1, 2, 1, 2):
         with workers(count, 1):
             timed_fit(stored(mixture(25_000), folder, "warm"), folder)
-            took = timed_fit(path, folder)[2]["cells"]
+            took = timed_fit(path, folder)[2]["evaluate"]
         seconds[count] = min(took, seconds.get(count, np.inf))
     print(
-        f"\ncolumns and cells, n = {n_rows}: one worker {seconds[1]:.1f} s, two {seconds[2]:.1f} s: "
+        f"\nthe whole grid, n = {n_rows}: one worker {seconds[1]:.1f} s, two {seconds[2]:.1f} s: "
         f"{seconds[1] / seconds[2]:.2f} times as fast (limit 1.8)",
         flush=True,
     )

@@ -3,8 +3,8 @@
     python examples/etl_parquet/flow.py [--folder etl]
 
 Files of three days arrive one by one. Every morning the clusters of the last fit are given to the new files, lazily and
-partition by partition; every night all days are clustered again `like` the night before. On the third day a group of
-customers has split in two.
+partition by partition; every night all days are clustered again, with the cluster numbers of the night before. On the
+third day a group of customers has split in two.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def fit_again(folder: Path, day: int) -> Path:
     CNS().fit(arrived, columns=FEATURES, previous=before if before.exists() else None, out=model)
     result = open_result(model)
     print(f"day {day}, night: clusters {result.clusters} in {result.n_rows} rows")
-    for line in changes_in_words(result)[:-1]:
+    for line in changes_in_words(result.changes)[:-1]:
         print(f"    {line}")
     return model
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import dask
 import numpy as np
 import zarr
-from cns_dask.plan import make_plan, plan_graph
 from dask.utils import format_bytes
 from distributed import Client, LocalCluster
 
-from cns_dask import CNS, Settings
+from cns_dask import CNS, plan
 from cns_dask.execution.memory import peak, reset_peak
 
 TIMES = 4  # the memory of all workers
@@ -29,9 +28,7 @@ CLUSTERS = 12
 
 def limit_of(n_rows: int, n_columns: int) -> int:
     """Memory limit of a worker with one thread, as `cns-dask plan` tells it."""
-    settings, grid = Settings(), Settings().grid(n_rows)
-    graph = plan_graph(n_rows, n_columns, grid.ks[-1], settings.max_components, exact=n_rows <= 20_000)
-    return make_plan(n_rows, graph, grid, settings.max_candidates, settings.tol_of_grid(n_rows)).worker_bytes(1)
+    return plan(n_rows=n_rows, n_features=n_columns, measure=False).worker_bytes
 
 
 def columns_for(n_rows: int, n_workers: int) -> int:

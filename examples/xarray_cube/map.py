@@ -68,7 +68,7 @@ def main() -> None:
     labels = found["labels"].compute()
     draw(labels, cube.compute(), folder / "map.png")
     print(
-        f"{model.n_clusters_} clusters of {int((labels >= 0).sum())} locations on land, {int((labels < 0).sum())} at sea"
+        f"{model.n_clusters_} clusters of {int((labels >= 0).sum())} places on land, {int((labels < 0).sum())} at sea"
     )
     print(f"as a Dataset: {folder / 'map.zarr'}   picture: {folder / 'map.png'}")
 

@@ -3,9 +3,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.neighbors import kneighbors_graph
 
-from cns_dask import CNS, annotate, open_data, open_result
+from cns_dask import open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError
 
 
@@ -18,69 +17,62 @@ def cells(blobs):
     return found
 
 
-def test_clusters_go_where_scverse_looks_for_them(cells, blobs, tmp_path):
-    reference = CNS().fit(blobs)
-    model = CNS().fit(cells, component="obsm/X_pca", out=tmp_path / "r.zarr")
-    assert model.labels_.index.tolist() == cells.obs_names.tolist()
-    annotate(cells, model)
-    assert cells.obs["cns"].astype(int).tolist() == reference.labels_.tolist()
-    np.testing.assert_array_equal(cells.obs["cns_confidence"], reference.confidence_)
-    np.testing.assert_array_equal(cells.obsm["cns_memberships"], reference.memberships_)
-    walk = cells.obsp["cns_connectivities"]
-    np.testing.assert_allclose(walk.sum(axis=1), 1)
-    assert (cells.obsp["cns_distances"] > 0).sum() == 600 * (reference.n_neighbors_ - 1)
-    assert cells.uns["cns"]["n_clusters"] == reference.n_clusters_
-    cells.write_h5ad(tmp_path / "x.h5ad")  # all of it can be stored
-    stored = anndata.read_h5ad(tmp_path / "x.h5ad")
-    assert stored.obs["cns"].tolist() == cells.obs["cns"].tolist()
-    annotate(stored, open_result(tmp_path / "r.zarr"), key="again")
-    assert stored.obs["again"].tolist() == cells.obs["cns"].tolist()
-
-
-def test_cells_that_were_left_out(cells, blobs):
-    bad = blobs.copy()
-    bad[[3, 70]] = np.nan
-    cells.obsm["X_pca"] = bad
-    annotate(cells, CNS(missing="skip").fit(cells, component="obsm/X_pca"))
-    assert cells.obs["cns"].isna().to_numpy().nonzero()[0].tolist() == [3, 70]
-    sums = np.asarray(cells.obsp["cns_connectivities"].sum(axis=1)).ravel()
-    assert np.flatnonzero(sums == 0).tolist() == [3, 70]
-
-
-def test_neighbours_from_obsp(cells, blobs):
-    cells.obsp["distances"] = kneighbors_graph(blobs, 40, mode="distance")
-    model = CNS(k_multipliers=(1, 2), scale=False).fit(graph=cells.obsp["distances"])
-    annotate(cells, model, key="by_graph")
-    assert cells.obs["by_graph"].nunique() == model.n_clusters_
-
-
-def test_matrices_and_their_names(cells, blobs, tmp_path):
-    np.testing.assert_array_equal(open_data(cells).X.compute(), np.abs(blobs))
-    np.testing.assert_array_equal(open_data(cells, columns=["y", "v"]).X.compute(), np.abs(blobs)[:, [3, 0]])
-    assert open_data(cells, component="layers/counts").sparse
+@pytest.fixture
+def path(cells, tmp_path):
     cells.write_h5ad(tmp_path / "x.h5ad")
-    np.testing.assert_array_equal(open_data(tmp_path / "x.h5ad", component="layers/counts").X.compute(), blobs)
-    backed = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")
+    return tmp_path / "x.h5ad"
+
+
+def test_matrices_and_their_names(cells, blobs):
+    data = open_data(cells)
+    np.testing.assert_array_equal(data.X.compute(), np.abs(blobs))
+    assert data.wrap(data.X[:, 0], "first").index.tolist() == cells.obs_names.tolist()
+    np.testing.assert_array_equal(open_data(cells, columns=["y", "v"]).X.compute(), np.abs(blobs)[:, [3, 0]])
+    np.testing.assert_array_equal(open_data(cells, columns=[3, 0]).X.compute(), np.abs(blobs)[:, [3, 0]])
+    assert open_data(cells, component="layers/counts").is_sparse
+    np.testing.assert_array_equal(open_data(cells, component="obsm/X_pca", columns=[1]).X.compute(), blobs[:, [1]])
+
+
+def test_a_table_in_obsm_has_columns_by_name(cells, blobs):
+    cells.obsm["scores"] = pd.DataFrame(blobs[:, :2], index=cells.obs_names, columns=["s", "t"])
+    np.testing.assert_array_equal(open_data(cells, component="obsm/scores", columns=["t"]).X.compute(), blobs[:, [1]])
+
+
+def test_matrices_on_disk(path, blobs):
+    np.testing.assert_array_equal(open_data(path, component="layers/counts").X.compute(), blobs)
+    backed = anndata.read_h5ad(path, backed="r")
     np.testing.assert_array_equal(open_data(backed).X.compute(), np.abs(blobs))
-    with pytest.raises(InvalidDataError, match="must be all of a file"):
+    with pytest.raises(InvalidDataError, match="Some observations of a file on disk cannot be read alone"):
         open_data(backed[:100])
     backed.file.close()
-    np.testing.assert_array_equal(
-        open_data(tmp_path / "x.h5ad", columns=["y", "v"]).X.compute(), np.abs(blobs)[:, [3, 0]]
-    )
+    data = open_data(path, columns=["y", "v"])
+    np.testing.assert_array_equal(data.X.compute(), np.abs(blobs)[:, [3, 0]])
+    assert data.files == (str(path),)
+
+
+def test_components_that_are_not_there(cells, path, blobs):
     empty = anndata.AnnData(obs=cells.obs, obsm={"X_pca": blobs})
-    with pytest.raises(InvalidDataError, match="must have a matrix X. Got none. Choose a component: obsm/X_pca"):
+    with pytest.raises(InvalidDataError, match="The AnnData has no matrix X. Choose a component: obsm/X_pca"):
         open_data(empty)
-    for source in (cells, tmp_path / "x.h5ad"):
+    for source in (cells, path):
         for component in ("obs", "obsm", "X/a"):
-            with pytest.raises(InvalidSettingError, match="X, obsm/KEY or layers/KEY"):
+            with pytest.raises(InvalidSettingError, match=f"must be X, obsm/KEY or layers/KEY.*Got {component}"):
                 open_data(source, component=component)
-        with pytest.raises(InvalidSettingError, match="component must be in .*Got (obsm/)?X_umap"):
-            open_data(source, component="obsm/X_umap")
-    with pytest.raises(InvalidSettingError, match="names of variables"):
+    with pytest.raises(InvalidSettingError, match="There is no X_umap in obsm. It has X_pca"):
+        open_data(cells, component="obsm/X_umap")
+    with pytest.raises(InvalidSettingError, match="x.h5ad has no component obsm/X_umap"):
+        open_data(path, component="obsm/X_umap")
+
+
+def test_names_that_are_not_there_or_not_unique(cells):
+    with pytest.raises(InvalidSettingError, match=r"Some of the columns \['v', 'nothing'\] are no names of variables"):
         open_data(cells, columns=["v", "nothing"])
+    cells.var_names = list("vvxyz")
+    with pytest.raises(InvalidDataError, match="Some variables have the same name"):
+        open_data(cells, columns=["v"])
+
+
+def test_a_file_that_is_something_else(tmp_path):
     (tmp_path / "bad.h5ad").write_bytes(b"no HDF5")
-    with pytest.raises(InvalidDataError, match="must be an AnnData file"):
+    with pytest.raises(InvalidDataError, match="bad.h5ad is not an AnnData file"):
         open_data(tmp_path / "bad.h5ad")
-    with pytest.raises(InvalidDataError, match="must be those that were clustered \\(600\\). Got 599"):
-        annotate(cells[1:].copy(), CNS(n_neighbors=12, lam=0.1).fit(blobs))

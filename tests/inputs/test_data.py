@@ -1,34 +1,12 @@
-import pickle
-
-import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
-import zarr
 
-from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.inputs.data import open_data
 
 X = np.arange(24.0).reshape(8, 3)
-
-
-def stored(tmp_path, form):
-    if form == "npy":
-        np.save(tmp_path / "x.npy", X)
-        return tmp_path / "x.npy"
-    path = tmp_path / "x.zarr"
-    shards = (4, 3) if form == "sharded zarr" else None
-    zarr.create_array(str(path), shape=X.shape, chunks=(2, 3), shards=shards, dtype="f8")[...] = X
-    return str(path)
-
-
-@pytest.mark.parametrize("form", ["npy", "zarr", "sharded zarr"])
-def test_paths_open_lazily(tmp_path, form):
-    opened = open_data(stored(tmp_path, form)).X
-    assert isinstance(opened, da.Array)
-    np.testing.assert_array_equal(opened.compute(), X)
-    if form == "sharded zarr":
-        assert opened.chunks[0] == (4, 4)
 
 
 def test_column_chunks_are_merged_and_unknown_sizes_resolved():
@@ -39,30 +17,23 @@ def test_column_chunks_are_merged_and_unknown_sizes_resolved():
     np.testing.assert_array_equal(opened.compute(), X[2:])
 
 
-def test_a_url_of_a_zarr_array_opens(tmp_path):
-    np.testing.assert_array_equal(open_data(f"file://{stored(tmp_path, 'zarr')}").X.compute(), X)
+def test_empty_chunks_are_dropped_and_sizes_are_those_of_the_caller():
+    array = da.from_array(X, chunks=(2, 3))
+    data = open_data(array[da.from_array(X[:, 0] > 11, chunks=2)])
+    assert data.X.chunks == ((2, 2), (3,))
+    assert data.sizes == (0, 0, 2, 2)
 
 
-def test_a_npy_file_is_read_by_the_tasks_and_does_not_travel_inside_the_graph(tmp_path, monkeypatch):
-    np.save(tmp_path / "x.npy", np.ones((100_000, 10)))
-    monkeypatch.chdir(tmp_path)
-    opened = open_data("x.npy").X
-    assert len(pickle.dumps(dict(opened.__dask_graph__()))) < 50_000
-    monkeypatch.chdir("/")  # a worker has another working directory
-    assert opened.sum().compute() == 10**6
-
-
-def test_relative_paths_are_those_of_the_caller(tmp_path, monkeypatch):
-    stored(tmp_path, "zarr")
-    monkeypatch.chdir(tmp_path)
-    opened = open_data("x.zarr").X
-    monkeypatch.chdir("/")
-    np.testing.assert_array_equal(opened.compute(), X)
-
-
-def test_other_lazy_collections_are_refused():
-    with pytest.raises(InvalidDataError, match="must be a Dask array or DataFrame. Got Delayed"):
-        open_data(dask.delayed(X))
+def test_unknown_sizes_stay_unknown_until_they_are_counted():
+    array = da.from_array(X, chunks=(2, 3))
+    data = open_data(array[array[:, 0] > 11], counted=False)
+    assert data.sizes is None
+    assert np.isnan(data.X.shape[0])
+    again = open_data(data)
+    assert again.X.shape == (4, 3)
+    assert open_data(again) is again
+    with pytest.raises(InvalidDataError, match=r"at least 5 row\(s\)"):
+        open_data(data, min_rows=5)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float32", "bool", ">f8"])
@@ -84,8 +55,8 @@ def test_numbers_of_any_type_become_float64(dtype):
         (da.ones((4, 0)), r"1 feature\. Got 4 row\(s\) and 0"),
         (da.ones((1, 3)), r"at least 2 row\(s\).*Got 1 row"),
         (da.ones(5), "two dimensions"),
-        (da.from_array(np.array([["a", "b"], ["c", "d"]])), "real numbers. Got values of type <U1"),
-        (da.ones((4, 2), dtype=complex), "real numbers"),
+        (da.from_array(np.array([["a", "b"], ["c", "d"]])), "not real numbers, but of type <U1"),
+        (da.ones((4, 2), dtype=complex), "not real numbers, but of type complex128"),
     ],
 )
 def test_bad_arrays(source, message):
@@ -93,36 +64,31 @@ def test_bad_arrays(source, message):
         open_data(source)
 
 
-def test_what_is_masked_is_missing():
-    for values in (X, X.astype(int)):
-        masked = np.ma.masked_array(values, mask=X > 20)
-        for source in (masked, da.from_array(masked, chunks=(2, 3))):
-            np.testing.assert_array_equal(open_data(source).X.compute(), np.where(X > 20, np.nan, values))
+@pytest.mark.parametrize("columns", ["price", [True, False, True, True, True]])
+def test_columns_are_a_list_of_names_or_positions(blobs, columns):
+    with pytest.raises(InvalidSettingError, match="columns is a list of names or positions"):
+        open_data(blobs, columns=columns)
 
 
-def test_empty_chunks_are_dropped():
-    array = da.from_array(X, chunks=(2, 3))
-    opened = open_data(array[da.from_array(X[:, 0] > 11, chunks=2)]).X
-    assert opened.chunks == ((2, 2), (3,))
+def test_options_are_remembered_as_they_can_be_stored():
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    assert open_data(table).options == {}
+    assert open_data(table, columns=("c", "a")).options == {"columns": ["c", "a"]}
+    (column,) = open_data(X, columns=[np.int64(2)]).options["columns"]
+    assert column == 2
+    assert type(column) is int
 
 
-def test_bad_paths(tmp_path):
-    with pytest.raises(DataNotFoundError, match="must exist"):
-        open_data(tmp_path / "missing.npy")
-    with pytest.raises(InvalidDataError, match="must be on a disk"):
-        open_data("https://localhost/x.npy")
-    (tmp_path / "text.npy").write_text("no array")
-    with pytest.raises(InvalidDataError, match="plain .npy"):
-        open_data(tmp_path / "text.npy")
-    (tmp_path / "empty.npy").touch()
-    with pytest.raises(InvalidDataError, match="plain .npy"):
-        open_data(tmp_path / "empty.npy")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InvalidDataError, match="must hold a Zarr array"):
-        open_data(tmp_path / "folder")
-    zarr.create_group(str(tmp_path / "group.zarr"))
-    with pytest.raises(InvalidDataError, match="must hold a Zarr array"):
-        open_data(tmp_path / "group.zarr")
-    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(InvalidDataError, match="plain .npy"):
-        open_data(tmp_path / "objects.npy")
+def test_columns_may_be_an_index_or_an_array():
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    assert open_data(table, columns=table.columns[:2]).options == {"columns": ["a", "b"]}
+    np.testing.assert_array_equal(open_data(X, columns=np.array([2, 0])).X.compute(), X[:, [2, 0]])
+
+
+def test_defaults_count_where_nothing_is_given_and_the_source_understands_them():
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    defaults = {"columns": ["c", "a"], "component": "night/x"}  # the latter means nothing for a table
+    np.testing.assert_array_equal(open_data(table, defaults=defaults).X.compute(), X[:, [2, 0]])
+    np.testing.assert_array_equal(open_data(table, defaults=defaults, columns=["b"]).X.compute(), X[:, [1]])
+    with pytest.raises(InvalidSettingError, match="component has no meaning for a table. .* it is 'night/x'"):
+        open_data(table, component="night/x")

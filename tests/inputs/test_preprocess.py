@@ -4,7 +4,7 @@ import oracle
 import pytest
 
 from cns_dask.errors import InvalidDataError
-from cns_dask.inputs.preprocess import apply_transform, learn_transform
+from cns_dask.inputs.preprocess import apply_transform, learn_transform, preprocess_stages, transform_rows
 
 
 def prepared(X, chunk=50, metric="euclidean", scale=True, max_components=100):
@@ -62,9 +62,7 @@ def test_constant_data_become_one_column_of_zeros():
 def test_values_that_are_not_finite_are_named_by_row(bad):
     X = np.random.default_rng(3).standard_normal((100, 2))
     X[[13, 77], 1] = bad
-    with pytest.raises(
-        InvalidDataError, match=r"All values must be finite\. Got NaN or infinity in 2 row\(s\): 13, 77"
-    ):
+    with pytest.raises(InvalidDataError, match=r"There are NaN or infinite values in 2 row\(s\): 13, 77\."):
         prepared(X)
     _, transform = prepared(np.nan_to_num(X, posinf=0, neginf=0))
     with pytest.raises(InvalidDataError, match=r"1 row\(s\): (13|77)"):
@@ -73,15 +71,37 @@ def test_values_that_are_not_finite_are_named_by_row(bad):
 
 def test_rows_without_direction_are_named():
     X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
-    with pytest.raises(InvalidDataError, match="norm 0: 2"):
+    with pytest.raises(InvalidDataError, match=r"\(norm 0 after centring\): 2\."):
         prepared(X, metric="cosine")
     half = np.random.default_rng(5).standard_normal((50, 3))
     symmetric = np.concatenate([half, -half, np.zeros((1, 3))])  # its computed mean is 0 only up to rounding
-    with pytest.raises(InvalidDataError, match="norm 0: 100"):
+    with pytest.raises(InvalidDataError, match=r"\(norm 0 after centring\): 100\."):
         prepared(symmetric, metric="cosine")
 
 
 def test_another_number_of_features():
     _, transform = prepared(np.random.default_rng(4).standard_normal((50, 3)))
-    with pytest.raises(InvalidDataError, match="must have 3 features. Got 2"):
+    with pytest.raises(InvalidDataError, match="The rows have 2 features instead of 3"):
         apply_transform(da.ones((5, 2)), transform)
+
+
+def test_values_whose_differences_overflow_are_named_by_row():
+    _, transform = prepared(np.random.default_rng(6).normal(0, [1e-300, 1], (50, 2)))
+    rows = np.ones((3, 2))
+    rows[1, 0] = 1e300
+    with pytest.raises(InvalidDataError, match=r"overflow double precision in 1 row\(s\): 41\."):
+        transform_rows(rows, transform, first_row=40)
+
+
+def test_at_most_five_rows_are_named():
+    with pytest.raises(InvalidDataError, match=r"in 9 row\(s\): 0, 1, 2, 3, 4, \.\.\."):
+        prepared(np.full((9, 2), np.nan))
+
+
+def test_stages_count_chunks_and_the_arrays_that_they_read_and_write():
+    learn, apply = preprocess_stages(n_rows=1000, n_features=40, n_components=10, rows_per_chunk=300)
+    assert (learn.name, learn.n_tasks, learn.n_recorded) == ("preprocess", 4, 0)
+    assert (apply.name, apply.n_tasks, apply.n_recorded) == ("points", 4, 4)
+    assert apply.array("points").shape == (1000, 10)
+    assert apply.moved_bytes == 8 * 1000 * (40 + 10)
+    assert apply.task_bytes > preprocess_stages(1000, 40, 40, 300)[1].task_bytes  # axes take memory too

@@ -1,9 +1,13 @@
+from functools import partial
+
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 
 from cns_dask import CNS, open_data
 from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.inputs.xarrays import LabeledForm
 
 
 @pytest.fixture
@@ -48,27 +52,55 @@ def test_masked_places_are_left_out_and_stay_where_they_are(cube):
 
 def test_variables_are_features(cube, blobs):
     data = xr.Dataset({f"v{at}": cube.isel(time=at) for at in range(5)}).assign(area=("lat", np.arange(20.0)))
-    with pytest.raises(InvalidDataError, match="same dimensions. Got .*area"):
+    with pytest.raises(InvalidDataError, match=r"must have the same dimensions, and these differ: .*area \('lat',\)"):
         open_data(data)
     names = [f"v{at}" for at in range(5)]
     np.testing.assert_array_equal(open_data(data, columns=names).X.compute(), blobs)
-    with pytest.raises(InvalidSettingError, match="must be variables of the data set. Got \\['w'\\]"):
+    with pytest.raises(InvalidSettingError, match=r"The data set has no variables \['w'\]"):
         open_data(data, columns=["v1", "w"])
     with pytest.raises(InvalidSettingError, match="needs one variable"):
         open_data(data, columns=names, features="lat")
     words = data.assign(v1=(("lat", "lon"), np.full((20, 30), "x")))
-    with pytest.raises(InvalidDataError, match="Every variable must hold numbers. Got v1"):
+    with pytest.raises(InvalidDataError, match="Some variables hold no numbers: v1"):
         open_data(words, columns=names)
 
 
 def test_dimensions_and_labels(cube, blobs):
-    with pytest.raises(InvalidSettingError, match="features must be the dimension.*Got None.*time.*lat.*lon"):
+    with pytest.raises(InvalidSettingError, match="features names the dimension.*time.*lat.*lon.*Got None"):
         open_data(cube)
     with pytest.raises(InvalidSettingError, match="Got 'depth'"):
         open_data(cube, features="depth")
     flat = xr.DataArray(blobs, dims=("row", "gene"), coords={"gene": list("abcde")})
     np.testing.assert_array_equal(open_data(flat, columns=["c", "a"]).X.compute(), blobs[:, [2, 0]])
-    with pytest.raises(InvalidSettingError, match="labels of gene"):
+    with pytest.raises(InvalidSettingError, match="Some columns are no labels of gene"):
         open_data(flat, columns=["z"])
     with pytest.raises(InvalidDataError, match="at least 2 row"):
         open_data(flat[:0])
+
+
+@pytest.mark.parametrize("name", ["map.nc", "map.zarr"])
+def test_stored_data_sets_are_read_lazily(cube, blobs, tmp_path, name):
+    data = cube.to_dataset().assign(area=("lat", np.arange(20.0)))
+    store = data.to_netcdf if name == "map.nc" else partial(data.to_zarr, consolidated=False)
+    store(tmp_path / name)
+    opened = open_data(tmp_path / name, columns=["heat"], features="time")
+    np.testing.assert_array_equal(opened.X.compute(), blobs)
+    assert opened.files == (str(tmp_path / name),)
+    assert opened.form.is_lazy
+    with pytest.raises(InvalidSettingError, match="needs one variable, not"):
+        open_data(tmp_path / name, features="time")
+
+
+def test_files_that_xarray_does_not_open(tmp_path):
+    (tmp_path / "map.nc").write_bytes(b"no such thing")
+    with pytest.raises(InvalidDataError, match="xarray cannot open .*map.nc"):
+        open_data(tmp_path / "map.nc")
+
+
+def test_one_value_per_cluster_adds_a_dimension():
+    form = LabeledForm(("lat", "lon"), (2, 3), {"lon": [7, 8, 9]}, None)
+    labels = form.wrap(da.arange(6), "labels", None, None)
+    assert labels.sel(lon=8).values.tolist() == [1, 4]
+    memberships = form.wrap(da.ones((6, 2)), "memberships", [3, 5], None)
+    assert memberships.dims == ("lat", "lon", "cluster")
+    assert memberships["cluster"].values.tolist() == [3, 5]

@@ -11,6 +11,7 @@ from cns_dask import CNS
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
 from cns_dask.execution.cluster import active_client, check_location_is_shared, check_memory, in_worker_memory
 from cns_dask.inputs.data import open_data
+from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.pipeline import fit
 from cns_dask.settings import Settings
 from cns_dask.storage.locations import Location
@@ -100,16 +101,13 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
     import threading
 
     import psutil
-    from cns_dask.plan import make_plan, plan_graph
     from distributed import Client, LocalCluster
 
     n_rows, settings = 150_000, Settings()
     rng = np.random.default_rng(0)
     centers = 2 * rng.standard_normal((25, 8))
     X = da.from_array(centers[rng.integers(25, size=n_rows)] + rng.standard_normal((n_rows, 8)), chunks=(20_000, 8))
-    grid = settings.grid(n_rows)
-    graph = plan_graph(n_rows, 8, grid.ks[-1], exact=False)
-    planned = make_plan(n_rows, graph, grid, settings.max_candidates, settings.tol_of_grid(n_rows)).worker_bytes(1)
+    planned = plan_stages(8, *plan_sizes(n_rows, 8, settings)).worker_bytes(1)
     X.to_zarr(str(tmp_path / "x.zarr"))
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
@@ -135,18 +133,18 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
 
 def test_a_worker_holds_the_graph_of_a_k_as_a_file_that_it_maps(client, blobs, monkeypatch):
     """Not inside tasks: what is sent is smaller than the graph by far."""
-    from cns_dask.execution import run as work
+    from cns_dask.execution.run import RunningStage
     from cns_dask.smoothing import grid
 
     sent = []
-    task = work.Stage.task
+    task = RunningStage.task
 
-    def weighed(self, piece):
+    def weighed(self, step, piece):
         if piece.function is grid.solve_and_write:
             sent.append(len(pickle.dumps(piece.arguments, protocol=5)))
-        return task(self, piece)
+        return task(self, step, piece)
 
-    monkeypatch.setattr(work.Stage, "task", weighed)
+    monkeypatch.setattr(RunningStage, "task", weighed)
     X = np.random.default_rng(3).standard_normal((4000, 3))
     fit(X, Settings(n_neighbors=20, lam=0.1, max_candidates=32, max_clusters=5))
     assert sent

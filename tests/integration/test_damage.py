@@ -67,9 +67,9 @@ ARRAYS = [
     ("neighbors", "result.zarr/points"),
     ("neighbors", "result.zarr/cells/points"),
     ("candidates", "result.zarr/graph/indices"),
-    ("columns", "result.zarr/graph/distances"),
-    ("columns", "scratch.zarr/neighbors-8"),
-    ("memberships", "result.zarr/columns"),
+    ("absorption", "result.zarr/graph/distances"),
+    ("absorption", "scratch.zarr/walk-8"),
+    ("memberships", "result.zarr/absorption"),
 ]
 
 
@@ -91,32 +91,30 @@ def test_a_damaged_chunk_is_made_again(stored_rows, undisturbed, small_plan, tmp
     assert not work.parent.exists()
 
 
-RECORDS = ["points/1-write_blocks-2.json", "graph.json", "cells/cells-16.json", "preprocess.json"]
+RECORDS = ["points/transform-2.json", "graph.json", "evaluate/choose-16.json", "preprocess.json"]
 
 
 @pytest.mark.parametrize(
     ("record", "damage"), one_by_default([(record, damage) for record in RECORDS for damage in (cut, flip, lose)])
 )
-def test_a_lost_or_damaged_mark_is_not_believed(stored_rows, undisturbed, small_plan, tmp_path, record, damage):
-    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
+def test_a_lost_or_damaged_record_is_not_believed(stored_rows, undisturbed, small_plan, tmp_path, record, damage):
+    work = stopped_at("absorption", stored_rows, tmp_path / "r.zarr")
     damage(work / "done" / record)
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
 
 
-def test_a_lost_mark_of_a_block_whose_cells_are_known(stored_rows, undisturbed, small_plan, tmp_path):
-    """Its columns are gone already: all of that k is done again."""
-    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
-    next((work / "done" / "cells").glob("columns-16-*-0.json")).unlink()
+def test_a_lost_record_of_a_block_whose_criterion_is_known(stored_rows, undisturbed, small_plan, tmp_path):
+    """Its absorption is gone already: all of that k is done again."""
+    work = stopped_at("absorption", stored_rows, tmp_path / "r.zarr")
+    next((work / "done" / "evaluate").glob("solve-16-*-0.json")).unlink()
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
 
 
 @pytest.mark.parametrize("damage", [cut, flip, lose])
-@pytest.mark.parametrize(
-    ("stage", "array", "pieces"), [("neighbors", "lists-neighbors", 6), ("partitions", "sorted", 7)]
-)
-def test_damaged_intermediate_values_are_made_again(
+@pytest.mark.parametrize(("stage", "array", "pieces"), [("neighbors", "lists-neighbors", 6), ("cells", "sorted", 7)])
+def test_damaged_scratch_arrays_are_made_again(
     stored_rows, undisturbed, small_plan, tmp_path, stage, array, pieces, damage
 ):
     work = stopped_at(stage, stored_rows, tmp_path / "r.zarr", pieces)
@@ -128,7 +126,7 @@ def test_damaged_intermediate_values_are_made_again(
 @pytest.mark.parametrize(
     ("file", "damage"),
     one_by_default(
-        [(f"{name}zarr.json", damage) for name in ("columns/", "", "graph/", "points/") for damage in (cut, lose)]
+        [(f"{name}zarr.json", damage) for name in ("absorption/", "", "graph/", "points/") for damage in (cut, lose)]
     ),
 )
 def test_a_damaged_description_is_made_again(stored_rows, undisturbed, small_plan, tmp_path, file, damage):
@@ -143,18 +141,20 @@ def test_a_damaged_description_is_made_again(stored_rows, undisturbed, small_pla
 
 def test_rounds_of_a_search_are_made_again_together(stored_rows, small_plan, tmp_path, monkeypatch):
     """They write to the same lists: what one has left must not be taken for what another wrote."""
-    monkeypatch.setattr("cns_dask.neighbors.approximate.SPARED", 60)  # so little reach that one round is not enough
+    monkeypatch.setattr(
+        "cns_dask.neighbors.approximate.CALIBRATED_MISSES", 60
+    )  # so little reach that one round is not enough
     whole = fit(stored_rows, CELLS)
     work = stopped_at("candidates", stored_rows, tmp_path / "r.zarr")
-    assert (work / "done" / "all-neighbors-2.json").exists()
+    assert (work / "done" / "round-neighbors-2.json").exists()
     flip(chunks(work / "result.zarr/graph/indices")[1])
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     for ours, theirs in ((result.graph.indices, whole.graph.indices), (result.labels, whole.labels)):
         np.testing.assert_array_equal(ours.compute(scheduler="threads"), theirs.compute(scheduler="threads"))
 
 
-def test_all_marks_lost(stored_rows, undisturbed, small_plan, tmp_path):
-    work = stopped_at("columns", stored_rows, tmp_path / "r.zarr")
+def test_all_records_lost(stored_rows, undisturbed, small_plan, tmp_path):
+    work = stopped_at("absorption", stored_rows, tmp_path / "r.zarr")
     shutil.rmtree(work / "done")
     result = fit(stored_rows, CELLS, out=tmp_path / "r.zarr")
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
@@ -163,31 +163,31 @@ def test_all_marks_lost(stored_rows, undisturbed, small_plan, tmp_path):
 def test_changed_input_is_refused_with_the_field(stored_rows, small_plan, tmp_path):
     copy = tmp_path / "x.zarr"
     shutil.copytree(stored_rows, copy)
-    stopped_at("cells", copy, tmp_path / "r.zarr")
+    stopped_at("evaluate", copy, tmp_path / "r.zarr")
     array = zarr.open_array(str(copy))
     array[7, 2] = array[7, 2] + 1
-    with pytest.raises(OutputError, match=r"same data and settings only\. Got .*r\.zarr, where data\.content is"):
+    with pytest.raises(OutputError, match=r"unfinished work of other data or settings for .*r\.zarr: data\.content is"):
         fit(copy, CELLS, out=tmp_path / "r.zarr")
     result = fit(copy, CELLS, out=tmp_path / "r.zarr", overwrite=True)
     array[7, 2] = array[7, 2] - 1
-    with pytest.raises(OutputError, match=r"of the same data and settings\. Got .*r\.zarr, where data\.content is"):
+    with pytest.raises(OutputError, match=r"r\.zarr already holds .* of other data or settings: data\.content is"):
         fit(copy, CELLS, out=tmp_path / "r.zarr")
     assert open_result(result.path).n_rows == 4000
 
 
 def test_other_settings_are_refused_with_the_fields(stored_rows, small_plan, tmp_path):
-    stopped_at("cells", stored_rows, tmp_path / "r.zarr")
+    stopped_at("evaluate", stored_rows, tmp_path / "r.zarr")
     with pytest.raises(OutputError, match=r"settings\.lam is None, not 0\.1, settings\.tol is 1e-09, not 1e-06"):
         fit(stored_rows, Settings(method="cells", lam=0.1, tol=1e-6), out=tmp_path / "r.zarr")
 
 
 def test_data_in_memory_are_told_apart_too(rows, undisturbed, small_plan, tmp_path):
     told = []
-    stopped_at("cells", rows, tmp_path / "r.zarr")
+    stopped_at("evaluate", rows, tmp_path / "r.zarr")
     with pytest.raises(OutputError, match=r"data\.content"):
         fit(rows + 1e-12, CELLS, out=tmp_path / "r.zarr")
     result = fit(rows.copy(), CELLS, out=tmp_path / "r.zarr", progress=LineProgress(told.append))
-    assert "graph: all of it was there" in told
+    assert "graph: all done by an earlier run" in told
     np.testing.assert_array_equal(result.labels.compute(scheduler="threads"), undisturbed)
 
 
@@ -200,7 +200,7 @@ def whole(stored_rows, small_plan, tmp_path_factory):
 
 
 @pytest.mark.parametrize("damage", [cut, flip, lose])
-@pytest.mark.parametrize("name", ["labels", "memberships", "columns", "graph/indices", "points"])
+@pytest.mark.parametrize("name", ["labels", "memberships", "absorption", "graph/indices", "points"])
 def test_a_damaged_result_is_an_error(whole, tmp_path, name, damage):
     shutil.copytree(whole, tmp_path / "r.zarr")
     result = open_result(tmp_path / "r.zarr")
@@ -208,7 +208,7 @@ def test_a_damaged_result_is_an_error(whole, tmp_path, name, damage):
     opened = {
         "labels": lambda: result.labels,
         "memberships": lambda: result.memberships,
-        "columns": lambda: result.at(2).labels,
+        "absorption": lambda: result.at(2).labels,
         "graph/indices": lambda: result.graph.indices,
         "points": lambda: result.points,
     }[name]
@@ -224,7 +224,7 @@ HOSTILE = "\x1b]0;owned\x07<script>alert(1)</script>../../../etc/passwd"
 )
 def test_a_hostile_store_reaches_neither_terminal_nor_page(whole, tmp_path, at, capsys):
     """Whatever a store says of itself: it is refused, or shown as harmless text."""
-    from cns_dask.cli import _show
+    from cns_dask.cli.show import print_result
     from cns_dask.results.report import write_report
 
     shutil.copytree(whole, tmp_path / "r.zarr")
@@ -240,7 +240,7 @@ def test_a_hostile_store_reaches_neither_terminal_nor_page(whole, tmp_path, at, 
     file.write_text(json.dumps(known))
     try:
         result = open_result(tmp_path / "r.zarr")
-        _show(result)
+        print_result(result)
         write_report(result, tmp_path / "r.html")
     except CNSError:
         pass

@@ -13,9 +13,9 @@ import pytest
 from processes import background, wait_until
 
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
-from cns_dask.execution.memory import Memory, _look, watched_memory
-from cns_dask.pipeline import _task, fit
-from cns_dask.progress import Progress
+from cns_dask.execution.memory import Memory, _poll, watched_memory
+from cns_dask.jobs import prepare
+from cns_dask.pipeline import fit
 from cns_dask.settings import Settings
 
 
@@ -37,7 +37,7 @@ def test_at_the_minimum_of_the_plan_and_at_half_of_it(tmp_path):
 
     X = np.random.default_rng(3).standard_normal((30_000, 8))
     np.save(tmp_path / "x.npy", X)
-    needed = _task(tmp_path / "x.npy", None, Settings(), True, Progress()).plan.worker_bytes(1)
+    needed = prepare(tmp_path / "x.npy", Settings(), hashed=True).plan.worker_bytes(1)
     with cluster_of(needed) as cluster, Client(cluster) as client:
         pids = set(client.run(os.getpid).values())
         result = fit(tmp_path / "x.npy", Settings(), out=tmp_path / "r.zarr")  # and nobody paused: that would warn
@@ -50,7 +50,7 @@ def test_at_the_minimum_of_the_plan_and_at_half_of_it(tmp_path):
         assert max(peaks.values()) <= needed
     with cluster_of(needed // 2) as cluster, Client(cluster):
         mib, half = f"{needed / 2**20:.0f} MiB", f"{needed // 2 / 2**20:.0f} MiB"
-        with pytest.raises(NotEnoughMemoryError, match=rf"must be at least {mib} for its 1 threads\. Got {half}"):
+        with pytest.raises(NotEnoughMemoryError, match=rf"needs {mib} of memory on .* 1 threads, which has {half}"):
             fit(tmp_path / "x.npy", Settings(), out=tmp_path / "s.zarr")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr", "x.npy"]
 
@@ -76,12 +76,12 @@ def test_workers_that_run_short_are_told_once():
     metrics = {"memory": 5, "spilled_bytes": {"memory": 0, "disk": 0}}
     client.workers = {"a": {"status": "running", "metrics": metrics}}
     memory = Memory({"worker a": 10})
-    _look(client, memory, told.append)
+    _poll(client, memory, told.append)
     assert (memory.short, told) == ({}, [])
     client.workers["a"] = {"status": "paused", "metrics": metrics | {"memory": 9}}
     client.workers["b"] = {"status": "running", "metrics": metrics | {"spilled_bytes": {"memory": 1, "disk": 10**9}}}
     for _ in range(3):
-        _look(client, memory, told.append)
+        _poll(client, memory, told.append)
     assert memory.short == {"worker a": "paused", "worker b": "wrote memory to disk"}
     assert len(told) == 1
     assert "worker a paused" in told[0]

@@ -108,7 +108,7 @@ def test_a_link_is_cut_and_a_host_dies(network, stored_rows, undisturbed, tmp_pa
             told.append(line)
             if line.startswith("neighbors: 0"):
                 mending = cut("cns-3")
-            if line.startswith("cells: 0"):
+            if line.startswith("evaluate: 0"):
                 os.kill(workers[1].pid, signal.SIGKILL)
         process.wait()
         assert mending is not None

@@ -15,18 +15,18 @@ import pytest
 
 from cns_dask import open_result
 from cns_dask.errors import WorkersLostError
-from cns_dask.execution.cluster import run
+from cns_dask.execution.compute import compute
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings
 
 SMALL = str(Path(__file__).parents[1] / "small.py")
-QUICK = {"neighbors", "cells later"}  # the others with -m slow
+QUICK = {"neighbors", "evaluate later"}  # the others with -m slow
 STAGES = [
     pytest.param(stage, marks=() if stage in QUICK else pytest.mark.slow)
     for stage in (
-        "preprocess", "points", "partitions", "calibrate", "neighbors", "candidates", "cells", "cells later", "columns",
-        "memberships",
+        "preprocess", "points", "cells", "calibrate", "neighbors", "candidates", "evaluate", "evaluate later",
+        "absorption", "memberships",
     )
 ]  # fmt: skip
 
@@ -87,11 +87,9 @@ def test_a_task_that_kills_its_workers_ends_the_run(workers):
 
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        pytest.raises(
-            WorkersLostError, match=r"Got end_of_worker \(of stage deadly\), which was on \d+ workers when they "
-        ),
+        pytest.raises(WorkersLostError, match=r"The task end_of_worker of stage deadly was on \d+ workers when they "),
     ):
-        run([dask.delayed(end_of_worker)()], stage="deadly")
+        compute([dask.delayed(end_of_worker)()], stage="deadly")
     workers.wait_for_workers(2, timeout=60)
 
 
@@ -163,7 +161,7 @@ def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_p
     done = subprocess.run(command(stored_rows, out, logs[1], *more), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     if share > 0.1:
-        assert "were there" in done.stderr or "was there" in done.stderr
+        assert "done by an earlier run" in done.stderr
     np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
     assert [path.name for path in tmp_path.iterdir() if "r.zarr" in path.name] == ["r.zarr"]
     first, second = map(finished, logs)
@@ -198,7 +196,7 @@ def test_a_run_that_is_stopped_ends_in_seconds_and_goes_on(stored_rows, undistur
     done = subprocess.run(command(stored_rows, out, log, *more), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "neighbors: " in done.stderr
-    assert "were there" in done.stderr
+    assert "done by an earlier run" in done.stderr
     np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
 
 
@@ -222,7 +220,7 @@ def test_two_runs_at_the_same_instant(stored_rows, tmp_path, undisturbed):
     codes = sorted(process.returncode for process in processes)
     assert codes in ([0, 2], [0, 0])  # both if the second began when the first was through: then it answered at once
     if codes == [0, 2]:
-        assert any("Only one run may write to an output" in error for error in errors)
+        assert any("Another run is writing to this output" in error for error in errors)
     else:
         assert any("is finished already" in error for error in errors)
     np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
@@ -276,7 +274,7 @@ def test_the_scheduler_dies(by_hand, stored_rows, undisturbed, tmp_path):
         command(stored_rows, out, log, "--scheduler-file", str(file)), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "pieces were there" in done.stderr
+    assert "pieces done by an earlier run" in done.stderr
     np.testing.assert_array_equal(open_result(out).labels.compute(), undisturbed)
 
 

@@ -3,31 +3,32 @@
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neighbor_lists import assert_well_formed, blobs_of, sorted_lists
+from threadpoolctl import threadpool_limits
 
 from cns_dask import neighbor_graph
-from cns_dask.errors import InvalidDataError, InvalidSettingError, LowRecallWarning
-from cns_dask.neighbors.cell_tasks import cell_cuts, search_parts
-from cns_dask.neighbors.cells import gaps, nearest_centers
-
-
-def blobs_of(n_rows, n_features, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(0, 3, (8, n_features))[rng.integers(8, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+from cns_dask.neighbors.cells import (
+    Cells,
+    gaps,
+    learn_centers,
+    nearest_centers,
+    needed_reach,
+    search_cells,
+    search_new_rows,
+    shifted,
+    stored_cells,
+)
+from cns_dask.storage.store import open_store
 
 
 def checked(X, k, **options):
     """Indices of an approximate graph whose lists are well formed and, to float32, as near as the exact ones."""
     graph = neighbor_graph(X, k, method="cells", **options)
     indices, distances = da.compute(graph.indices, graph.distances)
-    rows = np.arange(len(X))
-    np.testing.assert_array_equal(indices[:, 0], rows)
-    ordered = np.sort(indices, axis=1)
-    assert (ordered[:, 1:] > ordered[:, :-1]).all()
-    assert ordered[:, 0].min() >= 0
-    assert ordered[:, -1].max() < len(X)
-    assert (np.diff(distances[:, 1:], axis=1) >= 0).all()
+    assert_well_formed(indices, distances)
     tied = np.diff(distances[:, 1:], axis=1) == 0
     assert (np.diff(indices[:, 1:], axis=1)[tied] > 0).all()
     assert graph.recall[-1].low >= 0.99
@@ -88,55 +89,10 @@ def test_values_far_from_zero_keep_their_neighbors():
     assert np.mean([np.isin(a, b).mean() for a, b in zip(near, far, strict=True)]) > 0.999
 
 
-def test_the_graph_does_not_depend_on_chunks():
-    X = blobs_of(5000, 5)
-    graphs = []
-    for chunks in (5000, 1234, (1, 2499, 2500)):
-        graph = neighbor_graph(da.from_array(X, chunks=(chunks, 5)), 15, method="cells")
-        graphs.append(da.compute(graph.indices, graph.distances))
-    for indices, distances in graphs[1:]:
-        np.testing.assert_array_equal(indices, graphs[0][0])
-        np.testing.assert_array_equal(distances, graphs[0][1])
-
-
 def test_many_small_chunks_of_everything(small_chunks):
     X = blobs_of(1500, 4)
     X[100:160] = X[100]
     checked(X, 10)
-
-
-def test_another_seed_samples_other_rows():
-    X = blobs_of(4000, 8)
-    first, second = (neighbor_graph(X, 10, method="cells", recall=0.5, random_state=seed) for seed in (0, 1))
-    assert first.recall != second.recall
-
-
-def test_a_higher_recall_is_reached_by_a_larger_reach():
-    X = np.random.default_rng(0).standard_normal((6000, 16))
-    low, high = (neighbor_graph(X, 12, method="cells", recall=recall).recall[-1] for recall in (0.6, 0.995))
-    assert low.low >= 0.6
-    assert high.low >= 0.995
-    assert high.mean > low.mean
-
-
-def test_a_recall_that_no_sample_can_show_is_told():
-    with pytest.warns(LowRecallWarning, match=r"at least 0.99999 of the true neighbours. Got 1.0000 \(0\.\d+ to 1"):
-        graph = neighbor_graph(blobs_of(3000, 3), 10, method="cells", recall=0.99999)
-    assert graph.recall[-1].mean == 1  # a reach of 1 misses nothing
-
-
-def test_bad_input():
-    X = blobs_of(3000, 3)
-    with pytest.raises(InvalidSettingError, match="n_neighbors must be an integer from 1 to 2999. Got 3000"):
-        neighbor_graph(X, 3000, method="cells")
-    with pytest.raises(InvalidSettingError, match="recall must be a number between 0 and 1"):
-        neighbor_graph(X, 5, method="cells", recall=1.5)
-    X[[7, 9], 0] = np.nan
-    with pytest.raises(InvalidDataError, match=r"NaN or infinity in 2 row\(s\): 7, 9"):
-        neighbor_graph(da.from_array(X), 5, method="cells")
-    X[[7, 9]] = 0
-    with pytest.raises(InvalidDataError, match="norm 0: 7, 9"):
-        neighbor_graph(X, 5, method="cells", metric="cosine")
 
 
 @settings(max_examples=40)
@@ -154,23 +110,110 @@ def test_no_row_of_a_cell_is_nearer_than_its_gap(seed, n_features):
             assert (far >= found[other][:, None] - 1e-4).all()
 
 
-@given(counts=st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=6), data=st.data())
-def test_cuts_find_every_row_of_a_chunk(counts, data):
-    counts = np.array(counts)
-    total = int(counts.sum())
-    step = data.draw(st.integers(1, max(1, total)))
-    edges = np.array([*range(0, total, step), total])
-    # the long way: where each entry of each block goes
-    starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-    cuts = cell_cuts(counts, edges)
-    for block, row in enumerate(counts):
-        goal = [starts[cell] + counts[:block, cell].sum() + at for cell, count in enumerate(row) for at in range(count)]
-        np.testing.assert_array_equal(cuts[block], np.searchsorted(goal, edges))
+def test_nearest_centers_are_those_of_smallest_distance_ties_by_number():
+    rng = np.random.default_rng(0)
+    points, centers = (rng.integers(-3, 4, (n, 2)).astype(np.float32) for n in (200, 15))
+    squared = ((points[:, None] - centers[None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(
+        nearest_centers(points, centers, 4), np.argsort(squared, axis=1, kind="stable")[:, :4]
+    )
 
 
-@given(sizes=st.lists(st.integers(0, 50), min_size=1, max_size=30), step=st.integers(1, 40))
-def test_searched_parts_cover_all_positions_and_stay_small(sizes, step):
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    parts = search_parts(starts, step)
-    assert [position for part in parts for position in range(part.start, part.stop)] == list(range(starts[-1]))
-    assert max((part.stop - part.start for part in parts), default=0) < 2 * step + (step == 1)
+def test_centers_depend_neither_on_the_parts_of_the_sample_nor_on_threads():
+    sample = 1e6 + blobs_of(3000, 4)
+    centers, offset = learn_centers([sample], 40, seed=0)
+    assert (centers.shape, centers.dtype) == ((40, 4), np.float32)
+    np.testing.assert_allclose(offset, sample.mean(axis=0))
+    with threadpool_limits(2):
+        again = learn_centers(np.array_split(sample, 7), 40, seed=0)
+    np.testing.assert_array_equal(again[0], centers)
+    np.testing.assert_array_equal(again[1], offset)
+    spread = np.linalg.norm(centers - centers.mean(axis=0), axis=1).mean()
+    assert np.linalg.norm(np.diff(centers, axis=0), axis=1).mean() < spread  # near ones next to each other
+    assert len(learn_centers([sample[:5]], 40, seed=0)[0]) == 5
+
+
+def cells_of(points, n_cells, chunk, reach=1.0):
+    """Rows in the cells of some of them."""
+    offset = points.mean(axis=0)
+    rounded = shifted(points, offset)
+    centers = rounded[:n_cells]
+    own = nearest_centers(rounded, centers)[:, 0]
+    rows = np.argsort(own, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n_cells))])
+    stored = zarr.array(rounded[rows], chunks=(chunk, points.shape[1])), zarr.array(rows, chunks=(chunk,))
+    return Cells(centers, starts, *stored, offset, reach), rounded, own
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 99), n_features=st.integers(1, 6), chunk=st.sampled_from([7, 60, 500]), ties=st.booleans())
+def test_a_reach_of_1_misses_nothing_for_any_chunks(seed, n_features, chunk, ties):
+    rng = np.random.default_rng(seed)
+    points = rng.integers(-2, 3, (240, n_features)).astype(float) if ties else rng.standard_normal((240, n_features))
+    points -= points.mean(axis=0).round()
+    cells, rounded, own = cells_of(points - ties * points.mean(axis=0), 9, chunk)
+    order = np.argsort(own, kind="stable")[40:180]
+    found = search_cells(rounded[order], order, own[order], cells, 6)
+    expected = sorted_lists(rounded[order], order, rounded, np.arange(240), 6)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6, atol=1e-12)
+    if not ties:
+        np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_only_chunks_in_reach_are_read():
+    points = np.repeat(np.arange(4.0), 50)[:, None] * [1000.0, 0] + blobs_of(200, 2) / 10
+    order = np.argsort(np.tile(np.arange(50), 4), kind="stable")  # the first four rows, the centres, are far apart
+    cells, rounded, own = cells_of(points[order], 4, 50)
+    reads = []
+
+    class Watched:
+        shape, chunks = cells.points.shape, cells.points.chunks
+
+        def __getitem__(self, part):
+            reads.append(part.start)
+            return cells.points[part]
+
+    some = np.flatnonzero(own == 2)
+    search_cells(rounded[some], some, own[some], Cells(**{**vars(cells), "points": Watched()}), 5)
+    assert reads == [100]
+
+
+def test_rows_from_outside_find_their_nearest_in_the_order_that_they_came_in():
+    points, new = blobs_of(400, 3), blobs_of(37, 3, seed=1)
+    cells, rounded, _ = cells_of(points, 11, 90)
+    distances, indices = search_new_rows(new, cells, 5)
+    expected = sorted_lists(shifted(new, cells.offset), np.full(37, -1), rounded, np.arange(400), 5)
+    np.testing.assert_array_equal(indices, expected[1])
+    np.testing.assert_allclose(distances, np.sqrt(expected[0]), rtol=1e-6)
+    distances, indices = search_new_rows(points[100:103], cells, 1)  # rows of the data: not skipped
+    assert indices[:, 0].tolist() == [100, 101, 102]
+    assert (distances == 0).all()
+
+
+def test_every_neighbor_is_found_with_the_reach_that_it_needs():
+    points = blobs_of(500, 8)
+    cells, rounded, own = cells_of(points, 25, 100)
+    rows, position = np.array(cells.rows[...]), np.argsort(cells.rows[...])
+    queries = np.argsort(own, kind="stable")[::9]
+    squared, nearest = sorted_lists(rounded[queries], np.full(len(queries), -1), rounded, np.arange(500), 6)
+    needed, visits = needed_reach(rounded[queries], np.sqrt(squared), position[nearest], cells)
+    assert visits.shape == (len(queries), 25)
+    assert (needed <= 1).all()
+    np.testing.assert_array_equal(needed == -np.inf, own[nearest] == own[queries][:, None])
+    for reach in (0.1, 0.3, 0.6):
+        some = Cells(**{**vars(cells), "reach": reach})
+        found = search_cells(rounded[queries], np.full(len(queries), -1), own[queries], some, 6)[1]
+        in_reach = needed < reach - 1e-5
+        assert 0 < in_reach.mean() < 1
+        assert all(np.isin(nearest[i][in_reach[i]], found[i]).all() for i in range(len(queries)))
+    assert sorted(rows) == list(range(500))
+
+
+def test_stored_cells_are_those_of_the_graph(tmp_path):
+    X = blobs_of(2500, 4)
+    neighbor_graph(X, 10, method="cells", out=tmp_path / "cells.zarr")
+    cells = stored_cells(open_store(tmp_path / "cells.zarr", "graph of cns_dask"))
+    np.testing.assert_allclose(cells.points[...] + cells.offset[...], X[cells.rows[...]], atol=1e-5)
+    assert 0.05 <= cells.reach <= 1
+    neighbor_graph(X, 10, method="exact", out=tmp_path / "exact.zarr")
+    assert stored_cells(open_store(tmp_path / "exact.zarr", "graph of cns_dask")) is None

@@ -2,11 +2,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from test_tables import NAMES, parts
+from tabular import NAMES, parts
 from typer.testing import CliRunner
 
 from cns_dask import CNS, open_result
-from cns_dask.cli import app
+from cns_dask.cli.commands import app
 from cns_dask.errors import OutputError
 from cns_dask.results.parquet import write_parquet
 
@@ -32,9 +32,9 @@ def test_parquet_from_the_command_line_has_the_rows_of_the_input(stored, blobs):
         found = table.compute()
         assert found.index.tolist() == [f"id {row}" for row in range(600)]
         np.testing.assert_array_equal(found["cluster"], reference.labels_)
-        np.testing.assert_array_equal(found.filter(previous="membership_"), reference.memberships_)
+        np.testing.assert_array_equal(found.filter(like="membership_"), reference.memberships_)
     assert open_result(stored / "labels.zarr").columns == NAMES
-    with pytest.raises(OutputError, match="The output must not exist"):
+    with pytest.raises(OutputError, match="new.parquet already exists. Choose another output"):
         run("predict", stored / "labels.zarr", stored / "x.parquet", "--out", stored / "new.parquet")
     again = ("predict", stored / "labels.zarr", stored / "x.parquet", "--out", stored / "new.parquet", "--overwrite")
     assert run(*again).exit_code == 0
@@ -62,7 +62,7 @@ def test_nothing_is_lost_or_half_written(tmp_path):
     assert pd.read_parquet(tmp_path / "t.parquet")["a"].tolist() == [1, 2]
     (tmp_path / "other.parquet").mkdir()
     (tmp_path / "other.parquet" / "letter.txt").write_text("dear")
-    with pytest.raises(OutputError, match="Only a folder of Parquet files"):
+    with pytest.raises(OutputError, match="other.parquet is no folder of Parquet files, and is not overwritten"):
         write_parquet(tmp_path / "other.parquet", table, overwrite=True)
-    with pytest.raises(OutputError, match="folder of the output must exist"):
+    with pytest.raises(OutputError, match="The folder of the output, .*nowhere, does not exist"):
         write_parquet(tmp_path / "nowhere" / "t.parquet", table)

@@ -6,6 +6,7 @@ import pytest
 
 from cns_dask import CNS
 from cns_dask.errors import CNSError, OutputError
+from cns_dask.results.history import changes_in_words
 from cns_dask.results.report import sample_rows, write_report
 
 
@@ -39,16 +40,52 @@ def test_the_page_is_whole_and_needs_nothing_from_elsewhere(result, tmp_path):
     assert not {"script", "link", "img", "iframe"} & parser.seen
     assert page.count("<svg") == 3
     assert f"{result.choice.n_clusters} clusters in 600 rows" in page
-    assert str(result.representatives[0]) in page
+    for cluster, size, representative in zip(result.clusters, result.sizes(), result.representatives, strict=True):
+        assert f"<tr><td>{cluster}</td><td>{size}</td><td>{representative}</td></tr>" in page
+    assert "Since the previous fit" not in page
 
 
 def test_an_existing_page_is_kept(result, tmp_path):
     (tmp_path / "r.html").write_text("mine")
-    with pytest.raises(OutputError, match="must not exist"):
+    with pytest.raises(OutputError, match="r.html already exists. Choose another page"):
         write_report(result, tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text() == "mine"
     write_report(result, tmp_path / "r.html", overwrite=True)
     assert "<svg" in (tmp_path / "r.html").read_text()
+
+
+def test_pages_that_cannot_be_written(result, tmp_path):
+    with pytest.raises(OutputError, match="is a folder. Give the name of a file"):
+        write_report(result, tmp_path)
+    with pytest.raises(OutputError, match="The folder of the page, .*nowhere, does not exist"):
+        write_report(result, tmp_path / "nowhere" / "r.html")
+
+
+def test_changes_since_the_previous_fit_are_listed(result, blobs, tmp_path):
+    merged = CNS(n_clusters=result.choice.n_clusters - 1).fit(blobs, previous=result).result_
+    write_report(merged, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    lines = changes_in_words(merged.changes)
+    assert any("were merged into" in line for line in lines)
+    items = "".join(f"<li>{line}</li>" for line in lines)
+    assert f"<h2>Since the previous fit</h2><ul>{items}</ul>" in page
+
+
+def test_what_a_store_tells_is_text_and_no_markup(blobs, tmp_path):
+    stored = CNS(n_neighbors=12, lam=0.1).fit(blobs, out=tmp_path / "a<b>&c.zarr").result_
+    write_report(stored, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "a&lt;b&gt;&amp;c.zarr" in page
+    assert "a<b>" not in page
+
+
+def test_a_graph_alone_has_no_rows_to_draw(result, tmp_path):
+    alone = CNS(n_neighbors=12, lam=0.1).fit(graph=result.graph).result_
+    assert sample_rows(alone)[0] is None
+    write_report(alone, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    assert "Only the graph was given, no rows to draw." in page
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5])
@@ -58,9 +95,8 @@ def test_samples_have_two_dimensions(n_features, blobs):
     assert len(labels) == len(confidence) == 200
 
 
-def test_large_results_are_sampled_evenly(result, monkeypatch):
-    monkeypatch.setattr("cns_dask.results.report.SAMPLE_ROWS", 100)
-    points, labels, _ = sample_rows(result)
+def test_large_results_are_sampled_evenly(result):
+    points, labels, _ = sample_rows(result, n_rows=100)
     assert len(points) == 100
     np.testing.assert_array_equal(labels, result.labels.compute()[::6])
 

@@ -1,13 +1,15 @@
 import json
+import shutil
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray
 import zarr
 
-from cns_dask import Result, Settings, open_result
-from cns_dask.errors import InvalidSettingError
+from cns_dask import CNS, Result, Settings, open_data, open_result
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
 from cns_dask.pipeline import fit
 from cns_dask.smoothing.memberships import clustering_block
 
@@ -53,7 +55,7 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
 def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
     result = open_result(path)
     choice = result.choice
-    for K in (1, 2, choice.n_clusters, result.stored("columns").shape[1]):
+    for K in (1, 2, choice.n_clusters, result.stored("absorption").shape[1]):
         view = result.at(n_clusters=K)
         fixed = fit(blobs, Settings(metric="cosine", n_neighbors=choice.n_neighbors, lam=choice.lam, n_clusters=K))
         np.testing.assert_array_equal(view.labels.compute(), fixed.labels.compute())
@@ -61,7 +63,7 @@ def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
         np.testing.assert_allclose(view.confidence.compute(), fixed.confidence.compute(), atol=1e-5)
     same = result.at(n_clusters=choice.n_clusters)
     np.testing.assert_array_equal(same.memberships.compute(), result.memberships.compute())
-    for K in (0, result.stored("columns").shape[1] + 1, 2.5):
+    for K in (0, result.stored("absorption").shape[1] + 1, 2.5):
         with pytest.raises(InvalidSettingError, match=rf"n_clusters must be an integer from 1 to \d+\. Got {K}"):
             result.at(n_clusters=K)
 
@@ -75,8 +77,51 @@ def test_the_store_holds_data_only(path):
     assert all(file.name == "zarr.json" or "c" in file.relative_to(path).parts for file in files)
 
 
-def test_stored_columns_give_the_stored_memberships(path):
+def test_stored_absorption_gives_the_stored_memberships(path):
     result = open_result(path)
-    block = clustering_block(result.stored("columns")[:, : result.choice.n_clusters])
+    block = clustering_block(result.stored("absorption")[:, : result.choice.n_clusters])
     np.testing.assert_array_equal(block.labels, result.labels.compute())
     assert isinstance(result, Result)
+
+
+def test_results_as_tables_by_row_number_and_by_index(blobs):
+    result = CNS(n_neighbors=12, lam=0.1).fit(blobs).result_
+    by_row = result.to_dataframe(memberships=False)
+    assert by_row.columns.tolist() == ["cluster", "confidence"]
+    assert by_row.known_divisions
+    assert by_row.compute().index.tolist() == list(range(600))
+    index = [f"r{row}" for row in range(600)]
+    table = result.to_dataframe(pd.DataFrame(blobs, index=index))
+    assert table.index.tolist() == index
+    np.testing.assert_array_equal(table.iloc[:, 2:], result.memberships.compute())
+    with pytest.raises(InvalidDataError, match="The data have 599 rows, and 600 were clustered"):
+        result.to_dataframe(pd.DataFrame(blobs[1:]))
+
+
+def test_answers_are_wrapped_in_the_form_of_the_data(path, blobs):
+    result = open_result(path)
+    table = pd.DataFrame(blobs, index=[f"r{row}" for row in range(600)])
+    labels = result.wrapped(open_data(table), "labels", "group")
+    pd.testing.assert_series_equal(labels, pd.Series(result.labels.compute(), index=table.index, name="group"))
+    memberships = result.wrapped(open_data(table), "memberships", "unused")
+    assert memberships.columns.tolist() == [f"membership_{number}" for number in result.clusters]
+    assert isinstance(result.wrapped(open_data(da.from_array(blobs)), "labels", "group"), da.Array)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "read", "message"),
+    [
+        ({"numbers": [0]}, lambda result: result.clusters, r"clusters are numbered \[0\]"),
+        ({"numbers": "abc"}, lambda result: result.numbers(), "clusters are numbered 'abc'"),
+        ({"read_options": {"columns": 5}}, lambda result: result.read_options, "its data were opened with"),
+        ({"seconds": {"points": "long"}}, lambda result: result.seconds, "its seconds per stage are"),
+        ({"memory": {}}, lambda result: result.memory, "its memory is"),
+        ({"settings": {"metric": "l1"}}, lambda result: result.settings, "its settings are others"),
+        ({"choice": {"lam": 0.1}}, lambda result: result.choice, "for Choice"),
+    ],
+)
+def test_attributes_that_no_fit_has_written_are_refused(path, tmp_path, attributes, read, message):
+    shutil.copytree(path, tmp_path / "other.zarr")
+    zarr.open_group(str(tmp_path / "other.zarr"), mode="r+").attrs.update(attributes)
+    with pytest.raises(NotAResultError, match=f"This is not a result of cns_dask: .*{message}"):
+        read(open_result(tmp_path / "other.zarr"))

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from cns_dask.errors import OutputInUseError
-from cns_dask.storage import locks
 from cns_dask.storage.locations import Location
 from cns_dask.storage.locks import locked
 
@@ -24,54 +23,52 @@ with locked(Location(sys.argv[1])):
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     return Location(tmp_path)
 
 
-def test_a_second_one_is_refused_while_the_first_lives(place):
-    with locked(place):
+def test_a_second_one_is_refused_while_the_first_lives(folder):
+    with locked(folder):
         with (
-            pytest.raises(OutputInUseError, match=rf"being written by process {os.getpid()} on"),
-            locked(place),
+            pytest.raises(OutputInUseError, match=rf"Another run is writing to this output: process {os.getpid()} on"),
+            locked(folder),
         ):
             pass
-        assert place.names() == ["lock-1"]
-    assert place.names() == []
-    with locked(place):
+        assert folder.names() == ["lock-1"]
+    assert folder.names() == []
+    with locked(folder):
         pass
 
 
-def test_the_lock_of_a_killed_process_is_taken_over(place):
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(place)], stdout=subprocess.PIPE, text=True) as process:
+def test_the_lock_of_a_killed_process_is_taken_over(folder):
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(OutputInUseError, match=f"process {process.pid}"), locked(place):
+        with pytest.raises(OutputInUseError, match=f"process {process.pid}"), locked(folder):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert place.names() == ["lock-1"]
-    with locked(place):
-        assert place.names() == ["lock-1", "lock-2"]
-    assert place.names() == []
+    assert folder.names() == ["lock-1"]
+    with locked(folder):
+        assert folder.names() == ["lock-1", "lock-2"]
+    assert folder.names() == []
 
 
-def test_a_process_with_the_number_of_a_dead_one_is_watched(place, monkeypatch):
+def test_a_process_with_the_number_of_a_dead_one_is_watched(folder):
     """Or the clock was set: only what is not renewed is dead."""
-    monkeypatch.setattr(locks, "DEAD_SECONDS", 1.5)
-    with locked(place):
-        holder = json.loads(place.read("lock-1"))
-    place.write("lock-1", json.dumps(holder | {"born": holder["born"] - 1000}).encode())
+    with locked(folder):
+        holder = json.loads(folder.read("lock-1"))
+    folder.write("lock-1", json.dumps(holder | {"born": holder["born"] - 1000}).encode())
     told = []
-    with locked(place, told.append):
-        assert "lock-2" in place.names()
+    with locked(folder, told.append, dead_seconds=1.5):
+        assert "lock-2" in folder.names()
     assert "to see whether it lives" in told[0]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"[1]", b'{"host": "elsewhere", "pid": 1}'])
-def test_a_lock_from_elsewhere_is_watched(place, monkeypatch, content):
-    monkeypatch.setattr(locks, "DEAD_SECONDS", 1.5)
-    place.write("lock-1", content)
+def test_a_lock_from_elsewhere_is_watched(folder, content):
+    folder.write("lock-1", content)
     told = []
-    with locked(place, told.append):
+    with locked(folder, told.append, dead_seconds=1.5):
         pass
     assert "waiting up to 1.5 s" in told[0]
 
@@ -82,33 +79,33 @@ def renew(path):
         time.sleep(0.2)
 
 
-def test_a_lock_from_elsewhere_that_is_renewed_lives(place, monkeypatch):
-    monkeypatch.setattr(locks, "DEAD_SECONDS", 3)
-    process = multiprocessing.get_context("spawn").Process(target=renew, args=(str(place),))
+def test_a_lock_from_elsewhere_that_is_renewed_lives(folder):
+    process = multiprocessing.get_context("spawn").Process(target=renew, args=(str(folder),))
     process.start()
-    while not place.exists("lock-1"):
+    while not folder.exists("lock-1"):
         time.sleep(0.05)
-    with pytest.raises(OutputInUseError, match=r"process 7 on 'else\\x1bwhere'"), locked(place):
+    with (
+        pytest.raises(OutputInUseError, match=r"process 7 on 'else\\x1bwhere'"),
+        locked(folder, dead_seconds=3),
+    ):
         pass
     process.terminate()
     process.join()
 
 
-def test_a_run_that_slept_too_long_notices(place, monkeypatch):
-    monkeypatch.setattr(locks, "RENEW_SECONDS", 0.1)
-    with locked(place) as still_ours:
-        still_ours()
-        first = place.read("lock-1")
+def test_a_run_that_slept_too_long_notices(folder):
+    with locked(folder, renew_seconds=0.1) as check_lock:
+        check_lock()
+        first = folder.read("lock-1")
         time.sleep(0.4)
-        assert place.read("lock-1") != first  # it renews
-        place.write("lock-2", b"{}")
-        with pytest.raises(OutputInUseError, match="another may have taken over"):
-            still_ours()
-    assert place.names() == ["lock-2"]
+        assert folder.read("lock-1") != first  # it renews
+        folder.write("lock-2", b"{}")
+        with pytest.raises(OutputInUseError, match="lost its lock on .*another run may have taken over"):
+            check_lock()
+    assert folder.names() == ["lock-2"]
 
 
-def test_a_store_that_falters_does_not_end_the_renewal(place, monkeypatch):
-    monkeypatch.setattr(locks, "RENEW_SECONDS", 0.05)
+def test_a_store_that_falters_does_not_end_the_renewal(folder, monkeypatch):
     write, fails = Location.write, []
 
     def sometimes(self, name, content):
@@ -118,17 +115,24 @@ def test_a_store_that_falters_does_not_end_the_renewal(place, monkeypatch):
         write(self, name, content)
 
     monkeypatch.setattr(Location, "write", sometimes)
-    with locked(place) as still_ours:
-        first = place.read("lock-1")
+    with locked(folder, renew_seconds=0.05) as check_lock:
+        first = folder.read("lock-1")
         time.sleep(1)
-        assert place.read("lock-1") != first
-        still_ours()
-        monkeypatch.setattr(locks, "DEAD_SECONDS", 0)
-        with pytest.raises(OutputInUseError):
-            still_ours()
+        assert folder.read("lock-1") != first
+        check_lock()
 
 
-def test_one_that_comes_while_another_goes_withdraws(place, monkeypatch):
+def test_a_run_that_could_not_renew_for_too_long_has_lost_its_lock(folder):
+    """Even if nobody has taken over yet: somebody may at any moment."""
+    with locked(folder, renew_seconds=60, dead_seconds=0.2) as check_lock:
+        check_lock()
+        time.sleep(0.3)
+        assert folder.names() == ["lock-1"]
+        with pytest.raises(OutputInUseError, match="silent for too long and lost its lock"):
+            check_lock()
+
+
+def test_one_that_comes_while_another_goes_withdraws(folder, monkeypatch):
     claim = Location.claim
 
     def late(self, name, content):
@@ -136,6 +140,6 @@ def test_one_that_comes_while_another_goes_withdraws(place, monkeypatch):
         return claim(self, name, content)
 
     monkeypatch.setattr(Location, "claim", late)
-    with pytest.raises(OutputInUseError, match="process 3"), locked(place):
+    with pytest.raises(OutputInUseError, match="process 3"), locked(folder):
         pass
-    assert place.names() == ["lock-7"]
+    assert folder.names() == ["lock-7"]

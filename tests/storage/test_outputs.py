@@ -1,3 +1,5 @@
+import errno
+import gc
 import json
 from pathlib import Path
 
@@ -6,49 +8,51 @@ import pytest
 import zarr
 
 from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
-from cns_dask.storage.layout import Kind
+from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
 from cns_dask.storage.locations import Location
-from cns_dask.storage.outputs import check_output, check_space, differences, finished, make, new_output
+from cns_dask.storage.outputs import check_output, check_space, differences, find_finished, new_output, open_output
 from cns_dask.storage.store import open_store
 
 SAME, PLAN = {"data": {"content": "abc"}, "settings": {"tol": 1}}, {"plan": "p"}
 
 
 def written(path, **options):
-    with new_output(path, Kind.RESULT, {"data": "x"}, {"plan": 1}, **options) as store:
-        store.put("labels", np.arange(5))
-    return store
+    with new_output(path, Kind.RESULT, {"data": "x"}, {"plan": 1}, **options) as writer:
+        writer.put("labels", np.arange(5))
+
+
+def labels_at(path):
+    return open_store(path, Kind.RESULT).read("labels").tolist()
 
 
 def test_a_result_appears_whole_or_not_at_all(tmp_path):
     out = tmp_path / "r.zarr"
-    with pytest.raises(RuntimeError, match="boom"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}) as store:
-        store.put("labels", np.arange(5))
+    with pytest.raises(RuntimeError, match="boom"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}) as writer:
+        writer.put("labels", np.arange(5))
         raise RuntimeError("boom")
     assert [path.name for path in tmp_path.iterdir()] == [".r.zarr.unfinished"]
-    store = written(out)
-    assert store.path == str(out)
+    written(out)
     assert [path.name for path in tmp_path.iterdir()] == ["r.zarr"]
-    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+    assert labels_at(out) == [0, 1, 2, 3, 4]
 
 
 def test_an_existing_result_survives_until_the_new_one_is_complete(tmp_path):
     out = tmp_path / "r.zarr"
     written(out)
-    with pytest.raises(OutputError, match=r"must not exist\. Got .*r\.zarr"):
+    with pytest.raises(OutputError, match=r"r\.zarr already exists\. Choose another output, or overwrite it"):
         written(out)
     with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}, overwrite=True):
         raise RuntimeError
-    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
-    with new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}, overwrite=True) as store:
-        store.put("labels", np.zeros(2))
-    assert open_store(out).read("labels").tolist() == [0, 0]
+    assert labels_at(out) == [0, 1, 2, 3, 4]
+    with new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}, overwrite=True) as writer:
+        writer.put("labels", np.zeros(2))
+    assert labels_at(out) == [0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["r.zarr"]
 
 
 def test_what_appears_at_the_output_during_the_work_is_kept(tmp_path):
     out = tmp_path / "r.zarr"
-    with pytest.raises(OutputError, match="must not exist"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}):
+    with pytest.raises(OutputError, match="already exists"), new_output(out, Kind.RESULT, {"data": "x"}, {"plan": 1}):
         out.mkdir()
         (out / "file").write_text("keep")
     assert (out / "file").read_text() == "keep"
@@ -67,12 +71,13 @@ def test_the_old_result_comes_back_when_the_new_one_cannot_be_moved(tmp_path, mo
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(OSError, match="no space left"):
         written(out, overwrite=True)
-    np.testing.assert_array_equal(open_store(out).read("labels"), np.arange(5))
+    assert labels_at(out) == [0, 1, 2, 3, 4]
 
 
 def test_a_full_disk_is_refused_with_both_numbers(tmp_path):
-    with pytest.raises(OutputError, match=r"must have at least 953674316 MiB free\. Got \d+ MiB"):
+    with pytest.raises(OutputError, match=r"needs 953674316 MiB on the disk of .*, and \d+ MiB are free"):
         check_space(Location(tmp_path), 10**15)
+    check_space(Location(tmp_path), 1)
 
 
 def test_a_link_is_followed(tmp_path):
@@ -80,15 +85,18 @@ def test_a_link_is_followed(tmp_path):
     (tmp_path / "link.zarr").symlink_to(tmp_path / "real.zarr")
     written(tmp_path / "link.zarr", overwrite=True)
     assert (tmp_path / "link.zarr").is_symlink()
-    assert open_store(tmp_path / "real.zarr").read("labels").tolist() == [0, 1, 2, 3, 4]
-    for name, message in (("x" * 300, "must be writable"), ("x" * 250, "must be writable")):
-        with pytest.raises(OutputError, match=message):
-            written(tmp_path / name)
+    assert labels_at(tmp_path / "real.zarr") == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("length", [300, 250])
+def test_a_name_that_is_too_long_for_it_or_for_its_unfinished_folder(tmp_path, length):
+    with pytest.raises(OutputError, match="cannot be written .*File name too long"):
+        written(tmp_path / ("x" * length))
 
 
 def test_a_prediction_never_replaces_a_result(tmp_path):
     written(tmp_path / "r.zarr")
-    with pytest.raises(OutputError, match="Only a prediction of cns_dask is overwritten by one"):
+    with pytest.raises(OutputError, match="is not a prediction of cns_dask, and is not overwritten by one"):
         check_output(tmp_path / "r.zarr", Kind.PREDICTION, overwrite=True)
 
 
@@ -97,23 +105,23 @@ def test_only_our_own_results_are_overwritten(tmp_path):
     (tmp_path / "precious" / "file").write_text("keep")
     zarr.create_array(str(tmp_path / "data.zarr"), shape=(3,), dtype="f8")
     for name in ("precious", "data.zarr"):
-        with pytest.raises(OutputError, match="Only a result of cns_dask is overwritten by one"):
+        with pytest.raises(OutputError, match=f"{name} is not a result of cns_dask, and is not overwritten by one"):
             check_output(tmp_path / name, Kind.RESULT, overwrite=True)
 
 
 def test_outputs_that_cannot_be_written(tmp_path):
-    with pytest.raises(OutputError, match=r"folder of the output must exist\. Got .*missing"):
+    with pytest.raises(OutputError, match=r"folder of the output, .*missing, does not exist"):
         check_output(tmp_path / "missing" / "r.zarr", Kind.RESULT)
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="must exist"):
+    with pytest.raises(OutputError, match=r"folder of the output, .*file, does not exist"):
         check_output(tmp_path / "file" / "r.zarr", Kind.RESULT)
-    with pytest.raises(StoreError, match="kind of store must be known"):
+    with pytest.raises(StoreError, match="No package here opens nothing://bucket/r.zarr"):
         check_output("nothing://bucket/r.zarr", Kind.RESULT)
 
 
 def test_a_folder_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(OutputError, match="must be writable"):
+    with pytest.raises(OutputError, match="folder of the output, .* is not writable"):
         check_output(tmp_path / "r.zarr", Kind.RESULT)
 
 
@@ -121,17 +129,17 @@ def test_unfinished_work_is_continued_with_the_same_data_and_settings_only(tmp_p
     out = tmp_path / "r.zarr"
 
     def begin(fingerprint, plan=PLAN, **options):
-        with new_output(out, Kind.RESULT, fingerprint, plan, **options) as store:
-            assert ("labels" in store) == (fingerprint == SAME and plan == PLAN and not options)
+        with new_output(out, Kind.RESULT, fingerprint, plan, **options) as writer:
+            assert ("labels" in writer) == (fingerprint == SAME and plan == PLAN and not options)
             raise RuntimeError
 
-    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN) as store:
-        store.put("labels", np.arange(5))
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN) as writer:
+        writer.put("labels", np.arange(5))
         raise RuntimeError
     with pytest.raises(RuntimeError):
         begin(SAME)
     other = {"data": {"content": "abd"}, "settings": {"tol": 2}}
-    with pytest.raises(OutputError, match=r"data.content is 'abc', not 'abd', settings.tol is 1, not 2\. Choose"):
+    with pytest.raises(OutputError, match=r"data.content is 'abc', not 'abd', settings.tol is 1, not 2\. .*Choose"):
         begin(other)
     with pytest.raises(OutputError, match="plan is 'p', not 'q'"):
         begin(SAME, {"plan": "q"})
@@ -164,18 +172,18 @@ def test_an_error_that_the_caller_has_to_mend_leaves_nothing_of_a_new_run(tmp_pa
 
 def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
     (tmp_path / "fast").mkdir()
-    out = tmp_path / "r.zarr"
-    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as store:
-        store.scratch("a", (3,), (3,))[:] = 1
+    out, part = tmp_path / "r.zarr", ArrayPlan("a", (3,), (3,), scratch=True)
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as writer:
+        writer.create(part)[:] = 1
         raise RuntimeError
     (kept,) = (tmp_path / "fast").iterdir()
     assert kept.name.startswith("r.zarr-")
     assert (kept / "a" / "c" / "0").exists()
-    with new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as store:
-        assert store.array("scratch/a")[:].tolist() == [1, 1, 1]
+    with new_output(out, Kind.RESULT, SAME, PLAN, scratch=tmp_path / "fast") as writer:
+        assert writer.create(part)[:].tolist() == [1, 1, 1]
     assert list((tmp_path / "fast").iterdir()) == []
     with (
-        pytest.raises(OutputError, match=r"intermediate values must exist\. Got .*slow"),
+        pytest.raises(OutputError, match=r"scratch folder .*slow does not exist"),
         new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "slow"),
     ):
         pass
@@ -183,13 +191,15 @@ def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
 
 def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
     out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
-    make(out, Kind.RESULT, SAME, PLAN, lambda store: None)
+    with open_output(out, Kind.RESULT, SAME, PLAN):
+        pass
     work.mkdir()
-    known = {"folder": "abc", "work": {**SAME, **PLAN, "format_version": 3}}
-    (work / "run.json").write_text(json.dumps(known))
+    saved = {"folder": "abc", "work": {**SAME, **PLAN, "format_version": FORMAT_VERSION}}
+    (work / "run.json").write_text(json.dumps(saved))
     (work / "abc").mkdir()
     told = []
-    make(out, Kind.RESULT, SAME, PLAN, None, tell=told.append)
+    with open_output(out, Kind.RESULT, SAME, PLAN, tell=told.append) as output:
+        assert output.writer is None
     assert told == [f"{out} is finished already"]
     assert not work.exists()
 
@@ -199,9 +209,9 @@ def test_another_work_has_another_folder(tmp_path):
     out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
 
     def folder(fingerprint, **options):
-        with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, fingerprint, PLAN, **options) as store:
+        with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, fingerprint, PLAN, **options) as writer:
             raise RuntimeError
-        return store.path
+        return writer.location
 
     first = folder(SAME)
     assert folder(SAME) == first
@@ -214,29 +224,66 @@ def test_a_folder_that_a_run_file_names_is_one_of_ours(tmp_path):
     with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
         raise RuntimeError
     (work / "run.json").write_text(json.dumps({"folder": "../../precious", "work": {**SAME, **PLAN}}))
-    with pytest.raises(OutputError, match="Unfinished work"), new_output(out, Kind.RESULT, SAME, PLAN):
+    with pytest.raises(OutputError, match="There is unfinished work of other data or settings"), new_output(out, Kind.RESULT, SAME, PLAN):
         pass
 
 
 def test_work_is_kept_when_the_output_is_lost_to_another_run(tmp_path):
     out, work = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
-    with pytest.raises(OutputInUseError, match="lost"), new_output(out, Kind.RESULT, SAME, PLAN) as store:
-        store.put("labels", np.arange(5))
+    with pytest.raises(OutputInUseError, match="lost its lock"), new_output(out, Kind.RESULT, SAME, PLAN) as writer:
+        writer.put("labels", np.arange(5))
         (work / "lock-9").write_text("{}")
     assert (work / "run.json").exists()
     assert (work / "lock-9").exists()
-    assert (Path(store.path) / "labels" / "zarr.json").exists()
+    assert (Path(writer.location) / "labels" / "zarr.json").exists()
 
 
 def test_what_is_finished_is_told_from_what_is_not(tmp_path):
     out = tmp_path / "r.zarr"
-    assert finished(out, Kind.RESULT, SAME) is None
+    assert find_finished(out, Kind.RESULT, SAME) is None
     with new_output(out, Kind.RESULT, SAME, PLAN):
-        assert finished(out, Kind.RESULT, SAME) is None
-    assert finished(out, Kind.RESULT, SAME).path == str(out)
-    assert finished(out, Kind.PREDICTION, SAME) is None
-    with pytest.raises(OutputError, match="data is None, not 5"):
-        finished(out, Kind.RESULT, {**SAME, "data": 5})
+        assert find_finished(out, Kind.RESULT, SAME) is None
+    assert find_finished(out, Kind.RESULT, SAME).location == Location(out)
+    assert find_finished(out, Kind.PREDICTION, SAME) is None
+    with pytest.raises(OutputError, match="other data or settings: .*data is None, not 5"):
+        find_finished(out, Kind.RESULT, {**SAME, "data": 5})
+
+
+def test_an_output_is_opened_to_be_filled_and_then_as_it_is(tmp_path):
+    out = tmp_path / "r.zarr"
+    with open_output(out, Kind.RESULT, SAME, PLAN) as output:
+        assert output.store.location == Location(out)
+        assert output.writer.location != Location(out)
+        output.writer.put("labels", [7, 8])
+    assert output.store.read("labels").tolist() == [7, 8]
+    assert output.store.attributes["fingerprint"] == {**SAME, "format_version": FORMAT_VERSION}
+    with open_output(out, Kind.RESULT, SAME, PLAN) as again:
+        assert again.writer is None
+        assert again.store.read("labels").tolist() == [7, 8]
+    with open_output(out, Kind.RESULT, SAME, PLAN, overwrite=True) as replaced:
+        replaced.writer.put("labels", [9])
+    assert labels_at(out) == [9]
+
+
+def test_an_output_without_a_path_is_temporary():
+    with open_output(None, Kind.RESULT, {}, {}) as output:
+        assert output.writer.records is None
+        output.writer.put("labels", [7, 8])
+    folder = Path(output.store.location)
+    assert output.store.read("labels").tolist() == [7, 8]
+    del output
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_disk_that_gets_full_is_told_with_what_to_do_and_keeps_what_was_done(tmp_path):
+    out = tmp_path / "r.zarr"
+    with (
+        pytest.raises(OutputError, match=r"disk is full \(No space left on device\) while writing .*--scratch"),
+        new_output(out, Kind.RESULT, SAME, PLAN),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert (tmp_path / ".r.zarr.unfinished" / "run.json").exists()
 
 
 def test_differences_are_named_by_field():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -6,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cns_dask.errors import NotAResultError
 from cns_dask.inputs.preprocess import Transform
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Start
-from cns_dask.storage.records import _checksum, decode, encode
+from cns_dask.storage.records import _checksum, decode, encode, recordable, typed_record
 
 arrays = hnp.arrays(
     st.sampled_from(["f8", "f4", "i8", "u4", "c16", "?", "i1"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
@@ -77,3 +79,34 @@ def test_a_changed_record_is_not_believed():
 
 def test_records_are_plain_json():
     assert json.loads(encode((1, None)).splitlines()[1]) == {"tuple": [1, None]}
+
+
+@recordable
+@dataclass(frozen=True)
+class Point:
+    name: str
+    x: float
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    x: int
+
+
+def test_only_dataclasses_that_were_declared_are_recorded():
+    assert decode(encode((Point("a", 0.5), {"b": Point("b", -1.0, 3)}))) == (Point("a", 0.5), {"b": Point("b", -1.0, 3)})
+    with pytest.raises(TypeError, match="Undeclared is not declared as recordable"):
+        encode(Undeclared(1))
+
+
+def test_attributes_of_a_store_become_a_record():
+    assert typed_record(Point, {"name": "a", "x": 2, "number": None}) == Point("a", 2)  # JSON writes 2.0 as it likes
+
+
+@pytest.mark.parametrize(
+    "values", [None, [], {"name": "a", "x": 2.0}, {"name": 1, "x": 2.0, "number": 3}, {"name": "a", "x": "2", "number": 3}]
+)
+def test_attributes_that_are_missing_or_of_another_type_are_refused(values):
+    with pytest.raises(NotAResultError, match="This is not a result of cns_dask: it has .* for Point"):
+        typed_record(Point, values)

@@ -7,132 +7,178 @@ import pytest
 import zarr
 
 from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError
-from cns_dask.storage.layout import LAYOUT, Kind
+from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.outputs import new_output
-from cns_dask.storage.store import ResultStore, TemporaryStore, open_store
+from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, kind_of, open_store
 
 
-def temporary(folder):
-    """A store in which work goes on."""
-    root = Location(folder)
-    store = ResultStore(root / "r.zarr", root / "scratch.zarr", root / "done")
-    store.begin()
-    return store
+@pytest.fixture
+def writer(tmp_path):
+    """The writer of a group that is being filled."""
+    root = Location(tmp_path)
+    return ResultWriter(root / "r.zarr", root / "scratch.zarr", root / "done")
 
 
 def test_what_is_not_a_finished_result(tmp_path):
-    with pytest.raises(DataNotFoundError, match="does not exist"):
-        open_store(tmp_path / "none.zarr")
+    with pytest.raises(DataNotFoundError, match=r"There is no result at .*none\.zarr: nothing exists there\.$"):
+        open_store(tmp_path / "none.zarr", Kind.RESULT)
     zarr.create_group(str(tmp_path / "other.zarr"))
-    with pytest.raises(NotAResultError, match="something else"):
-        open_store(tmp_path / "other.zarr")
+    with pytest.raises(NotAResultError, match=r"other\.zarr is not a finished result of cns_dask, but something else"):
+        open_store(tmp_path / "other.zarr", Kind.RESULT)
     with new_output(tmp_path / "p.zarr", Kind.PREDICTION, {}, {}):
         pass
-    with pytest.raises(NotAResultError, match="something else"):
-        open_store(tmp_path / "p.zarr")
-    with new_output(tmp_path / "new.zarr", Kind.RESULT, {}, {}) as store:
+    with pytest.raises(NotAResultError, match=r"p\.zarr is not a finished result of cns_dask, but something else"):
+        open_store(tmp_path / "p.zarr", Kind.RESULT)
+    assert open_store(tmp_path / "p.zarr", Kind.RESULT, Kind.PREDICTION).location == Location(tmp_path / "p.zarr")
+
+
+def test_a_result_of_another_version_is_refused_with_both_numbers(tmp_path):
+    with new_output(tmp_path / "new.zarr", Kind.RESULT, {}, {}):
         pass
-    store.describe(format_version=99)
-    with pytest.raises(NotAResultError, match=r"format version 3\. Got 99"):
-        open_store(tmp_path / "new.zarr")
+    assert open_store(tmp_path / "new.zarr", Kind.RESULT).attributes["format_version"] == FORMAT_VERSION
+    zarr.open_group(str(tmp_path / "new.zarr")).attrs["format_version"] = 99
+    with pytest.raises(NotAResultError, match=rf"format version 99, .* reads version {FORMAT_VERSION}\. Fit again"):
+        open_store(tmp_path / "new.zarr", Kind.RESULT)
 
 
 def test_an_unfinished_result_is_told_as_such(tmp_path):
     with pytest.raises(RuntimeError), new_output(tmp_path / "r.zarr", Kind.RESULT, {}, {}):
         raise RuntimeError
     with pytest.raises(DataNotFoundError, match="It is unfinished: run the same command again"):
-        open_store(tmp_path / "r.zarr")
+        open_store(tmp_path / "r.zarr", Kind.RESULT)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_finished_group_says_what_it_is(tmp_path, kind):
+    with new_output(tmp_path / "r.zarr", kind, {}, {}) as writer:
+        assert kind_of(writer.location) is None
+    assert kind_of(Location(tmp_path / "r.zarr")) is kind
+    assert kind_of(Location(tmp_path)) is None
 
 
 @pytest.mark.parametrize("name", ["labels", "memberships"])
-def test_a_lost_or_changed_chunk_is_an_error_and_never_a_value(tmp_path, name):
-    store = temporary(tmp_path)
+def test_a_lost_or_changed_chunk_is_an_error_and_never_a_value(tmp_path, writer, name):
     values = np.arange(4000.0).reshape(1000, 4)
     values = values[:, 0].astype(int) if name == "labels" else values
-    store.create(name, values.shape, (500, *values.shape[1:]))[...] = values
-    np.testing.assert_array_equal(store.read(name), values)
+    writer.create(ArrayPlan(name, values.shape, (500, *values.shape[1:])))[...] = values
+    np.testing.assert_array_equal(writer.read(name), values)
     chunk = next(path for path in (tmp_path / "r.zarr" / name / "c").rglob("*") if path.is_file())
     content = chunk.read_bytes()
     for damaged in (content[: len(content) // 2], content[:99] + bytes([content[99] ^ 1]) + content[100:], b""):
         chunk.write_bytes(damaged)
-        with pytest.raises(DamagedError, match=f"chunk of /{name} must be as it was written"):
-            store.read(name)
+        with pytest.raises(DamagedError, match=f"A chunk of /{name} is damaged"):
+            writer.read(name)
         with pytest.raises(DamagedError):
-            store.open(name).compute()
+            writer.open(name).compute()
     chunk.unlink()
-    with pytest.raises(DamagedError, match=f"Got none for {name}/c/0"):
-        store.read(name)
+    with pytest.raises(DamagedError, match=f"The chunk {name}/c/0.* of a result is missing"):
+        writer.read(name)
 
 
-def test_a_truncated_chunk_is_not_mapped(tmp_path):
-    store = temporary(tmp_path)
-    array = store.scratch("x", (100, 3), (50, 3), "float32")
-    array[...] = 1
-    base = array[:50]
-    while isinstance(base.base, np.ndarray):
-        base = base.base
-    assert isinstance(base, np.memmap)
-    chunk = tmp_path / "scratch.zarr" / "x" / "c" / "0" / "0"
-    chunk.write_bytes(chunk.read_bytes()[:100])
-    with pytest.raises(DamagedError):
-        array[:10]
-
-
-def test_arrays_that_are_not_those_of_the_layout(tmp_path):
-    store = temporary(tmp_path)
+def test_arrays_that_are_not_those_of_the_layout(tmp_path, writer):
     group = zarr.open_group(str(tmp_path / "r.zarr"))
     group.create_array("labels", shape=(3, 3), dtype="f8")
     group.create_group("memberships")
-    for name in ("labels", "memberships"):
-        with pytest.raises(NotAResultError, match=f"The array {name} must have"):
-            store.read(name)
-    with pytest.raises(DamagedError, match="must hold the array points"):
-        store.read("points")
+    with pytest.raises(NotAResultError, match=r"its array labels has 2 dimension\(s\) of type float64 instead of 1 of"):
+        writer.read("labels")
+    with pytest.raises(NotAResultError, match=r"its array memberships has no dimension\(s\) of type group instead of 2"):
+        writer.read("memberships")
+    with pytest.raises(DamagedError, match=r"The array points is missing or damaged in .*r\.zarr"):
+        writer.read("points")
 
 
-def test_chunks_of_empty_values_are_written(tmp_path):
+def test_chunks_of_empty_values_are_written(writer):
     """A chunk that is not there was never written, so one that holds nothing but fill values must be there."""
-    store = temporary(tmp_path)
-    store.put("memberships", np.full((5, 2), np.nan))
-    assert np.isnan(store.read("memberships")).all()
+    writer.put("memberships", np.full((5, 2), np.nan))
+    assert np.isnan(writer.read("memberships")).all()
 
 
 def test_a_temporary_result_pickles_with_its_content_and_is_removed():
-    store = TemporaryStore()
-    store.put("labels", np.arange(4))
-    store.describe(a=1)
+    folder = TemporaryFolder()
+    writer, store = folder.writer(), folder.store()
+    writer.put("labels", np.arange(4))
+    writer.describe(a=1)
     copy = pickle.loads(pickle.dumps(store))
-    path = store.path
-    del store
+    path = Path(store.location)
+    del folder, writer, store
     gc.collect()  # zarr leaves a cycle behind when it makes a group
-    assert not Path(path).parent.exists()
-    assert copy.path != path
+    assert not path.parent.exists()
+    assert copy.location != Location(path)
     assert copy.attributes == {"a": 1}
     np.testing.assert_array_equal(copy.read("labels"), np.arange(4))
 
 
-def test_every_array_names_its_dimensions_and_meaning():
-    for spec in LAYOUT.values():
-        assert spec.dims
-        assert spec.meaning
+def test_a_temporary_result_lives_as_long_as_a_lazy_array_of_it():
+    folder = TemporaryFolder()
+    folder.writer().put("labels", np.arange(4))
+    path, labels = Path(folder.location), folder.store().open("labels")
+    del folder
+    gc.collect()
+    assert labels.compute(scheduler="synchronous").tolist() == [0, 1, 2, 3]
+    del labels
+    gc.collect()
+    assert not path.exists()
 
 
-def test_scratch_goes_one_by_one_or_all(tmp_path):
-    store = temporary(tmp_path)
+def test_a_writer_reaches_workers_as_a_reader_of_the_same_location(writer):
+    writer.put("labels", [3, 1])
+    copy = pickle.loads(pickle.dumps(writer))
+    assert type(copy) is ResultStore
+    assert copy.location == writer.location
+    assert copy.read("labels").tolist() == [3, 1]
+
+
+def test_what_is_described_is_found(writer):
+    writer.describe(settings={"tol": 1e-9}, numbers=[0, 2])
+    writer.describe_graph(method="exact")
+    writer.describe_graph(recall=None)
+    store = ResultStore(writer.location)
+    assert store.attributes == {"settings": {"tol": 1e-9}, "numbers": [0, 2]}
+    assert store.graph_attributes == {"method": "exact", "recall": None}
+
+
+def test_a_writer_shows_what_it_has_described_since_it_was_last_asked(writer):
+    writer.describe(a=1)
+    assert writer.attributes == {"a": 1}
+    writer.describe(b=2)
+    assert writer.attributes == {"a": 1, "b": 2}
+
+
+def test_where_rows_were_skipped_the_others_have_a_dimension_of_their_own(tmp_path, writer):
+    def dims(name):
+        return zarr.open_array(str(tmp_path / "r.zarr" / name)).metadata.dimension_names
+
+    writer.put("points", np.zeros((3, 2)))
+    assert dims("points") == ("row", "component")
+    writer.put("rows", [0, 2, 3])
+    for name in ("absorption", "graph/indices"):
+        writer.put(name, np.zeros((3, 2)))
+    writer.put("labels", np.zeros(4))
+    assert dims("absorption") == ("clustered", "pick")
+    assert dims("graph/indices") == ("clustered", "neighbor")
+    assert dims("labels") == ("row",)
+    assert "graph/indices" in writer
+    assert "graph/distances" not in writer
+
+
+def scratch(name, size=4, chunk=4, dtype="int64"):
+    return ArrayPlan(name, (size,), (chunk,), dtype, scratch=True)
+
+
+def test_scratch_goes_one_by_one_or_all(tmp_path, writer):
     for name in ("a", "b", "c"):
-        store.scratch(name, (4,), (4,), "uint32")[:] = 1
-    store.drop_scratch("a")
+        writer.create(scratch(name, dtype="uint32"))[:] = 1
+    writer.drop_scratch("a")
     assert (tmp_path / "scratch.zarr" / "b").exists()
     assert not (tmp_path / "scratch.zarr" / "a").exists()
-    store.drop_scratch()
+    writer.drop_scratch()
     assert [path.name for path in (tmp_path / "scratch.zarr").iterdir()] == ["zarr.json"]
 
 
-def test_an_array_that_was_begun_is_continued_and_another_is_replaced(tmp_path):
-    store = temporary(tmp_path)
-    store.scratch("a", (4,), (2,), "int64")[:2] = [7, 8]
-    assert store.scratch("a", (4,), (2,), "int64")[:2].tolist() == [7, 8]
-    store.scratch("a", (6,), (2,), "int64")
-    with pytest.raises(DamagedError):
-        store.array("scratch/a")[:2]
+def test_an_array_that_was_begun_is_continued_and_another_is_replaced(writer):
+    writer.create(scratch("a", 4, 2))[:2] = [7, 8]
+    assert writer.create(scratch("a", 4, 2))[:2].tolist() == [7, 8]
+    replaced = writer.create(scratch("a", 6, 2))
+    with pytest.raises(DamagedError, match="a/c/0 of a result is missing"):
+        replaced[:2]

@@ -1,0 +1,57 @@
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.neighbors import kneighbors_graph
+
+from cns_dask import CNS, annotate, open_result
+from cns_dask.errors import InvalidDataError
+
+
+@pytest.fixture
+def cells(blobs):
+    names = [f"c{row}" for row in range(600)]
+    return anndata.AnnData(np.abs(blobs), obs=pd.DataFrame(index=names), obsm={"X_pca": blobs})
+
+
+def test_clusters_go_where_scverse_looks_for_them(cells, blobs, tmp_path):
+    reference = CNS().fit(blobs)
+    model = CNS().fit(cells, component="obsm/X_pca", out=tmp_path / "r.zarr")
+    assert model.labels_.index.tolist() == cells.obs_names.tolist()
+    annotate(cells, model)
+    assert cells.obs["cns"].astype(int).tolist() == reference.labels_.tolist()
+    np.testing.assert_array_equal(cells.obs["cns_confidence"], reference.confidence_)
+    np.testing.assert_array_equal(cells.obsm["cns_memberships"], reference.memberships_)
+    walk = cells.obsp["cns_connectivities"]
+    np.testing.assert_allclose(walk.sum(axis=1), 1)
+    assert (cells.obsp["cns_distances"] > 0).sum() == 600 * (reference.n_neighbors_ - 1)
+    assert cells.uns["cns"]["n_clusters"] == reference.n_clusters_
+    cells.write_h5ad(tmp_path / "x.h5ad")  # all of it can be stored
+    stored = anndata.read_h5ad(tmp_path / "x.h5ad")
+    assert stored.obs["cns"].tolist() == cells.obs["cns"].tolist()
+    annotate(stored, open_result(tmp_path / "r.zarr"), key="again")
+    assert stored.obs["again"].tolist() == cells.obs["cns"].tolist()
+
+
+def test_cells_that_were_left_out(cells, blobs):
+    bad = blobs.copy()
+    bad[[3, 70]] = np.nan
+    cells.obsm["X_pca"] = bad
+    annotate(cells, CNS(missing="skip").fit(cells, component="obsm/X_pca"))
+    assert cells.obs["cns"].isna().to_numpy().nonzero()[0].tolist() == [3, 70]
+    sums = np.asarray(cells.obsp["cns_connectivities"].sum(axis=1)).ravel()
+    assert np.flatnonzero(sums == 0).tolist() == [3, 70]
+
+
+def test_neighbours_from_obsp(cells, blobs):
+    cells.obsp["distances"] = kneighbors_graph(blobs, 40, mode="distance")
+    model = CNS(k_multipliers=(1, 2), scale=False).fit(graph=cells.obsp["distances"])
+    annotate(cells, model, key="by_graph")
+    assert cells.obs["by_graph"].nunique() == model.n_clusters_
+
+
+def test_other_cells_than_those_that_were_clustered(cells, blobs):
+    others = cells[1:].copy()
+    with pytest.raises(InvalidDataError, match="has 599 observations, and 600 rows were clustered"):
+        annotate(others, CNS(n_neighbors=12, lam=0.1).fit(blobs))
+    assert others.obs.columns.tolist() == []  # nothing was written
