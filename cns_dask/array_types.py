@@ -1,7 +1,5 @@
 """Names for kinds of arrays in signatures."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

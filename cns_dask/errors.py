@@ -1,10 +1,8 @@
 """Named errors and warnings.
 
-Every message says what must hold, what came, and, where it is not obvious, what to do. Each class also inherits the
+Every message says in plain English what is wrong and, where it is not obvious, what to do. Each class also inherits the
 built-in that it specialises, and carries one string only, so that it survives the way back from a worker.
 """
-
-from __future__ import annotations
 
 
 def plain_text(text: str) -> str:
@@ -80,7 +78,7 @@ class MemoryPressureWarning(UserWarning):
 
 
 class NotConvergedWarning(UserWarning):
-    """A column was not solved to the tolerance; the message gives the residual that was reached."""
+    """Absorption was not solved to the tolerance; the message says which residual was reached."""
 
 
 class LowRecallWarning(UserWarning):

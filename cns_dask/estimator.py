@@ -1,7 +1,5 @@
 """The face for Python: a scikit-learn estimator."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import fields
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Clusters as a step of a flow of tables: two more columns, lazily."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The neighbour graph alone, as a step of its own."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a fit has to do, before it does it: the data are opened and scanned, all stages are sized, memory is checked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -73,8 +71,8 @@ class Job:
         """All stages."""
         n_features = None if self.data is None else self.data.X.shape[1]
         has_distances = len(self.graph_arrays) == 2
-        given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
-        return plan_stages(n_features, self.graph_sizes, self.sizes, given)
+        of_given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
+        return plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
 
     def clustered_rows(self, X: da.Array) -> da.Array:
         """The rows that are not skipped, in the chunks of the plan."""
@@ -142,7 +140,7 @@ def size_overrides() -> Mapping[str, int]:
     unknown = sorted(overrides.keys() - names)
     if unknown:
         raise InvalidSettingError(
-            f"cns_dask.sizes in Dask's configuration has unknown names {unknown}: {sorted(names)}."
+            f"cns_dask.sizes in Dask's configuration has unknown names {unknown}. The names are {sorted(names)}."
         )
     return overrides
 
@@ -160,12 +158,12 @@ def plan_sizes(
 
 
 def plan_stages(
-    n_features: int | None, graph_sizes: GraphSizes, sizes: SmoothingSizes, given: Stage | None = None
+    n_features: int | None, graph_sizes: GraphSizes, sizes: SmoothingSizes, of_given: Stage | None = None
 ) -> Plan:
-    """All stages of a fit; without rows (`n_features` None) those of a given graph alone."""
+    """All stages of a fit; without rows (`n_features` None) those of a graph alone, stored by the stage `of_given`."""
     points = (graph_sizes.n_rows, n_features, graph_sizes.n_features, graph_sizes.rows_per_chunk)
     preprocess = () if n_features is None else preprocess_stages(*points)  # type: ignore[arg-type]
-    search = search_stages(graph_sizes) if given is None else (given,)
+    search = search_stages(graph_sizes) if of_given is None else (of_given,)
     return Plan((*preprocess, *search, *smoothing_stages(sizes)), shared_bytes(sizes))
 
 

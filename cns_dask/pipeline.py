@@ -4,8 +4,6 @@ This is the only place where the work of a fit is put together. Every stage read
 the graph handed to the scheduler never grows across stages.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """What a fit will take: its stages as they would run, and the rates of this machine."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -79,14 +77,14 @@ def plan(
         check_integer(name, value, 2 if name == "n_rows" else 1, 10**12)
     method = "exact" if choose_method(rows, settings.method) == "exact" else "cells"
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
+    full = expected = plan_stages(features, *plan_sizes(rows, features, settings))  # what a fit asks for
+    groups: list[Group] = []
     if measure:
-        full, groups = _measured_groups(data, rows, features, settings)
-    else:
-        full, groups = plan_stages(features, *plan_sizes(rows, features, settings)), []
+        expected, groups = _measured_groups(data, rows, features, settings)
     return Forecast(
         n_rows=rows,
         n_features=features,
-        stages=stage_forecasts(full, groups),
+        stages=stage_forecasts(expected, groups),
         workers=workers,
         threads=threads,
         seconds=makespan(groups, workers * threads) if groups else None,

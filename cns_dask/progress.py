@@ -1,7 +1,5 @@
 """What a run tells while it runs: stages with their counts and times, in bars or in lines."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

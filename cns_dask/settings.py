@@ -1,7 +1,5 @@
 """The parameters of the method, validated as data, and the grid that they mean for n rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
@@ -15,9 +13,9 @@ TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4
 #: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
 #: `examples/benchmarks/neighbors.py --parts crossover`); at twice that exactness costs a second more, and is kept.
 EXACT_ROWS = 20_000
-SEARCH_RULE = (
-    f"exact for up to {EXACT_ROWS} rows; above in cells, or by descent where a sample shows that it is cheaper"
-)
+SEARCH_RULE = f"exact for up to {EXACT_ROWS} rows; above in cells, or by descent where a sample shows it is cheaper"
+SEARCH_HELP = f"Search for neighbours: exact, cells, descent, or auto: {SEARCH_RULE}."
+RECALL_HELP = "Share of the neighbours that an approximate search has to find."
 
 Check = Callable[[Any], bool]
 
@@ -44,32 +42,36 @@ def _tolerance(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The (k, lam, K) that a fit tries; its (k, lam) pairs are the grid points.
+    """The (k, lam, K) that a fit tries; its (k, lam) pairs are the grid points."""
 
-    Attributes
-    ----------
-    ks
-        Numbers of neighbours, the point itself included, ascending.
-    lams
-        Weights of the start solution, ascending.
-    max_clusters
-        Largest number of clusters; smaller ones come with it for free.
-    """
-
-    ks: tuple[int, ...]
-    lams: tuple[float, ...]
-    max_clusters: int
+    ks: tuple[int, ...]  # numbers of neighbours, the point itself included, ascending
+    lams: tuple[float, ...]  # weights of the start solution, ascending
+    max_clusters: int  # largest number of clusters; smaller ones come with it for free
 
 
-def _one_of(*words: str) -> tuple[str, Check]:
+Allowed = tuple[str, Check]  # what a value must be, in words and as a check
+POSITIVE: Allowed = ("a positive integer", _integer(1))
+SOME_POSITIVE: Allowed = ("None or a positive integer", _optional(_integer(1)))
+TOLERANCE: Allowed = ("a number from 1e-13 to 0.1", _tolerance)
+SOME_TOLERANCE: Allowed = ("None or a number from 1e-13 to 0.1", _optional(_tolerance))
+MULTIPLES: Allowed = ("a sequence of positive integers", _each(_integer(1)))
+FACTORS: Allowed = ("a sequence of positive numbers", _each(_number(0, math.inf)))
+TRUE_OR_FALSE: Allowed = ("True or False", lambda value: isinstance(value, bool))
+SOME_KS: Allowed = ("None, a positive integer or a sequence of them", _optional(_integer(1), _each(_integer(1))))
+SOME_LAMS: Allowed = (
+    "None, a number between 0 and 1 (both excluded) or a sequence of them",
+    _optional(_number(0, 1), _each(_number(0, 1))),
+)
+
+
+def _one_of(*words: str) -> Allowed:
     return f"one of {words}", lambda value: isinstance(value, str) and value in words
 
 
-def setting(default: Any, allowed: tuple[str, Check], help_text: str, *, parse: type | None = None) -> Any:
+def setting(default: Any, allowed: Allowed, help_text: str, *, parse: type | None = None) -> Any:
     """A field of `Settings`: the only place where its default, its range and its help are written.
 
-    `allowed` says in words what a value must be, and checks it. `parse` is the type of each of several values that the
-    command line separates by commas.
+    `parse` is the type of each of several values that the command line separates by commas.
     """
     return field(default=default, metadata={"allowed": allowed, "help": help_text, "parse": parse})
 
@@ -129,66 +131,21 @@ class Settings:
     """
 
     metric: str = setting("euclidean", _one_of("euclidean", "cosine"), "euclidean or cosine.")
-    method: str = setting(
-        "auto",
-        _one_of("auto", "exact", "cells", "descent"),
-        f"Search for neighbours: exact, cells, descent, or auto: {SEARCH_RULE}.",
-    )
-    recall: float = setting(
-        0.99,
-        ("a number between 0 and 1 (both excluded)", _number(0, 1)),
-        "Share of the neighbours that an approximate search has to find.",
-    )
-    n_neighbors: int | tuple[int, ...] | None = setting(
-        None,
-        ("None, a positive integer or a sequence of them", _optional(_integer(1), _each(_integer(1)))),
-        "Fix k, or the ks to try (the row itself counts).",
-        parse=int,
-    )
-    lam: float | tuple[float, ...] | None = setting(
-        None,
-        (
-            "None, a number between 0 and 1 (both excluded) or a sequence of them",
-            _optional(_number(0, 1), _each(_number(0, 1))),
-        ),
-        "Fix lam, or the lams to try (0 to 1).",
-        parse=float,
-    )
-    n_clusters: int | None = setting(
-        None, ("None or a positive integer", _optional(_integer(1))), "Fix the number of clusters."
-    )
-    k_multipliers: tuple[int, ...] = setting(
-        (1, 2, 3, 4),
-        ("a sequence of positive integers", _each(_integer(1))),
-        "Tried ks: these times floor(ln n).",
-        parse=int,
-    )
-    lam_multipliers: tuple[float, ...] = setting(
-        (1, 2, 3, 4, 5),
-        ("a sequence of positive numbers", _each(_number(0, math.inf))),
-        "Tried lams: these / sqrt(n).",
-        parse=float,
-    )
-    max_clusters: int = setting(30, ("a positive integer", _integer(1)), "Most clusters to try.")
-    max_candidates: int = setting(300, ("a positive integer", _integer(1)), "Most candidate representatives.")
-    scale: bool = setting(
-        True, ("True or False", lambda value: isinstance(value, bool)), "Scale features to unit variance."
-    )
-    max_components: int | None = setting(
-        100,
-        ("None or a positive integer", _optional(_integer(1))),
-        "Project more features than this on as many principal components; 0: never.",
-    )
-    tol: float = setting(1e-9, ("a number from 1e-13 to 0.1", _tolerance), "Largest residual of the stored absorption.")
-    grid_tol: float | None = setting(
-        None, ("None or a number from 1e-13 to 0.1", _optional(_tolerance)), "The same while the grid is evaluated."
-    )
+    method: str = setting("auto", _one_of("auto", "exact", "cells", "descent"), SEARCH_HELP)
+    recall: float = setting(0.99, ("a number between 0 and 1 (both excluded)", _number(0, 1)), RECALL_HELP)
+    n_neighbors: int | tuple[int, ...] | None = setting(None, SOME_KS, "Fix k, or the ks to try.", parse=int)
+    lam: float | tuple[float, ...] | None = setting(None, SOME_LAMS, "Fix lam, or the lams to try.", parse=float)
+    n_clusters: int | None = setting(None, SOME_POSITIVE, "Fix the number of clusters.")
+    k_multipliers: tuple[int, ...] = setting((1, 2, 3, 4), MULTIPLES, "Tried ks: these times floor(ln n).", parse=int)
+    lam_multipliers: tuple[float, ...] = setting((1, 2, 3, 4, 5), FACTORS, "Tried lams: these / sqrt(n).", parse=float)
+    max_clusters: int = setting(30, POSITIVE, "Most clusters to try.")
+    max_candidates: int = setting(300, POSITIVE, "Most candidate representatives.")
+    scale: bool = setting(True, TRUE_OR_FALSE, "Scale features to unit variance.")
+    max_components: int | None = setting(100, SOME_POSITIVE, "Project more features on so many axes; 0: never.")
+    tol: float = setting(1e-9, TOLERANCE, "Largest residual of the stored absorption.")
+    grid_tol: float | None = setting(None, SOME_TOLERANCE, "The same while the grid is evaluated.")
     random_state: int = setting(0, ("an integer of at least 0", _integer(0)), "Seed.")
-    missing: str = setting(
-        "error",
-        _one_of("error", "skip"),
-        "Rows with NaN or infinite values: error, or skip (labels -3 and -2).",
-    )
+    missing: str = setting("error", _one_of("error", "skip"), "NaN or infinite values: error, or skip the rows.")
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -222,7 +179,7 @@ class Settings:
         return Grid(ks, lams, min(largest, n_rows))
 
     def tol_of_grid(self, n_rows: int) -> float:
-        """Residual to which the columns of the grid are solved for `n_rows` rows.
+        """Residual to which the grid is evaluated for `n_rows` rows.
 
         Examples
         --------

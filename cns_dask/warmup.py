@@ -6,8 +6,6 @@ compiled in every process anew, for most of a minute. As a preload of workers th
     dask worker --preload cns_dask.warmup ...
 """
 
-from __future__ import annotations
-
 import logging
 import time
 import warnings

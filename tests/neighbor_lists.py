@@ -20,7 +20,7 @@ def assert_well_formed(indices, distances):
 
 
 def sorted_lists(queries, query_rows, points, rows, k):
-    """The k nearest others of every query, from a full sort: squared distances and row numbers, inf and -1 at the end."""
+    """The k nearest others of every query, from a full sort: squared distances and row numbers; inf and -1 if fewer."""
     squared = ((queries[:, None] - points[None]) ** 2).sum(axis=2)
     distances, indices = np.full((len(queries), k), np.inf, queries.dtype), np.full((len(queries), k), -1)
     for i, row in enumerate(query_rows):

@@ -59,7 +59,7 @@ def test_wrong_flows(model, blobs):
         assign_clusters(blobs, model)
     with pytest.raises(InvalidSettingError, match="table already has columns cluster"):
         assign_clusters(dd.from_pandas(table.assign(cluster=1), npartitions=2), model)
-    with pytest.raises(InvalidSettingError, match="table has no columns e"):
+    with pytest.raises(InvalidSettingError, match="not in the table: e"):
         assign_clusters(table[NAMES[:4]], model)
     with pytest.raises(NotAResultError, match="training rows"):
         Predictor(CNS(n_neighbors=5).fit(graph=model.result_.graph))

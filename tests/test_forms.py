@@ -222,7 +222,7 @@ def test_a_model_of_named_columns_takes_stored_arrays_of_just_these(blobs, tmp_p
     for path in (saved_zarr(blobs, tmp_path), saved_npy(blobs, tmp_path)):
         with pytest.warns(UserWarning, match="does not have valid feature names"):
             np.testing.assert_array_equal(model.predict(path).compute(), model.labels_)
-    with pytest.raises(InvalidSettingError, match="columns of an array are positions, 0 to 4"):
+    with pytest.raises(InvalidSettingError, match="must be positions from 0 to 4"):
         open_data(tmp_path / "x.zarr", columns=NAMES)
 
 

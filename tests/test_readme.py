@@ -1,20 +1,30 @@
-"""The README's snippets, run from top to bottom on files as they name them."""
+"""The snippets of README.md and examples/formats/README.md, run from top to bottom on files as they name them."""
 
 import re
 from pathlib import Path
 
 import anndata
-import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pytest
 import scipy.sparse
 import xarray as xr
 import zarr
 
 from cns_dask.demo import demo_points
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def run_snippets(text):
+    """Run all Python snippets of a page in one namespace that is empty at first."""
+    names = {}
+    snippets = re.findall(r"```python\n(.*?)```", text, re.S)
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), names)
+    return names, len(snippets)
 
 
 def make_files(folder):
@@ -32,26 +42,61 @@ def make_files(folder):
     later = pd.concat([table, table[:60].assign(a=table["a"][:60] + 0.1)])
     for name, rows in (("night", table), ("tomorrow", later)):
         dd.from_pandas(rows, npartitions=4, sort=False).to_parquet(folder / f"{name}.parquet")
-    dims, locations = ("time", "lat", "lon"), {"lat": np.arange(20.0), "lon": np.arange(30.0)}
-    cube = xr.Dataset({"heat": (dims, X.T.reshape(5, 20, 30)), "rain": (dims, X.T[::-1].reshape(5, 20, 30))}, locations)
+    dims, places = ("time", "lat", "lon"), {"lat": np.arange(20.0), "lon": np.arange(30.0)}
+    cube = xr.Dataset({"heat": (dims, X.T.reshape(5, 20, 30)), "rain": (dims, X.T[::-1].reshape(5, 20, 30))}, places)
     cube.assign(wind=cube["heat"] + cube["rain"]).chunk({"lat": 7}).to_zarr(folder / "cube.zarr", consolidated=False)
     cells = anndata.AnnData(scipy.sparse.csr_matrix(np.maximum(X, 0)), obsm={"X_pca": X})
     cells.write_h5ad(folder / "cells.h5ad")
     words = scipy.sparse.random(600, 150, 0.1, format="csr", random_state=0)
     scipy.sparse.save_npz(folder / "words.npz", words)
-    return table
 
 
-def test_from_your_data_to_clusters(tmp_path, monkeypatch):
-    section = re.search(r"## From your data to clusters\n(.*?)\n## ", README, re.S)[1]
-    snippets = re.findall(r"```python\n(.*?)```", section, re.S)
-    assert len(snippets) >= 11
-    names = {"np": np, "da": da, "dd": dd, "pd": pd, "xr": xr, "anndata": anndata, "scipy": scipy}
-    names["table"] = make_files(tmp_path)
+def test_snippets_of_the_readme(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for snippet in snippets:
-        exec(compile(snippet, "README.md", "exec"), names)
+    names, count = run_snippets(README)
+    assert count >= 1
+    assert names["model"].n_clusters_ == 3
+    assert (tmp_path / "clusters.zarr").is_dir()
+
+
+def test_snippets_of_every_form(tmp_path, monkeypatch):
+    make_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names, count = run_snippets((ROOT / "examples" / "formats" / "README.md").read_text(encoding="utf-8"))
+    assert count >= 12
     assert names["model"].result_.changes.drift.n_rows == 660
     clustered = pd.read_parquet(tmp_path / "clustered.parquet")
     assert clustered.index.tolist() == names["table"].index.tolist()
     assert "cns" in names["cells"].obs
+
+
+def test_the_readme_is_short_and_calls_what_continuous_integration_calls():
+    assert len(README.splitlines()) <= 180
+    (line,) = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "pytest" in line]
+    assert line in README
+
+
+def test_all_extras_are_named():
+    extras = re.search(r"\[project.optional-dependencies\]\n(.*?)\n\n\[", (ROOT / "pyproject.toml").read_text(), re.S)[
+        1
+    ]
+    for name in re.findall(r"^(\w+) = ", extras, re.M):
+        assert f"`cns_dask[{name}]`" in README
+
+
+PAGES = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_maintainers_page_names_files_that_exist():
+    page = (ROOT / "cns_dask" / "README.md").read_text(encoding="utf-8")
+    table = page[page.index("## Where is what?") : page.index("## Layers")]
+    named = re.findall(r"`((?:\w+/)?\w+\.(?:py|html))`", table)
+    assert len(named) > 30
+    for name in named:
+        assert list((ROOT / "cns_dask").rglob(name)), name

@@ -4,8 +4,6 @@ Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number
 --debug shows where an error comes from. This module imports next to nothing, so that Ctrl-C is answered from the start.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

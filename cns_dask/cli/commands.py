@@ -1,7 +1,5 @@
 """The commands."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from dataclasses import asdict
@@ -81,7 +79,7 @@ def fit(
     cluster: Any = None,
     log: Annotated[Path | None, typer.Option(help="File to which every finished piece of work is added.")] = None,
 ) -> None:
-    """Cluster DATA and store everything that was found in OUT."""
+    """Cluster DATA and store everything that it finds in OUT."""
     from cns_dask import pipeline
     from cns_dask.cli import show as text
     from cns_dask.inputs.data import open_data

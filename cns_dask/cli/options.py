@@ -1,7 +1,5 @@
 """Options that several commands share, each written once: a group is a dataclass whose fields become options."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -48,10 +46,7 @@ class DataOptions:
     """What of the data is read."""
 
     columns: Any = option(
-        None,
-        "Columns, variables, or positions; all if not given.",
-        parser=comma_separated(str),
-        metavar="NAME,...",
+        None, "Columns, variables, or positions; all if not given.", parser=comma_separated(str), metavar="NAME,..."
     )
     component: str | None = option(None, "Array in a Zarr group (a/b), or matrix of an AnnData (X, obsm/X_pca).")
     features: str | None = option(None, "Dimension that holds the features of a row, of data that xarray opens.")
@@ -100,8 +95,7 @@ def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Calla
         @functools.wraps(command)
         def run(**values: Any) -> None:
             for name, (group, _) in chosen.items():
-                given = {each.name: values.pop(each.name) for each in of_group[name]}
-                values[name] = _build(group, given)
+                values[name] = _build(group, {each.name: values.pop(each.name) for each in of_group[name]})
             command(**values)
 
         parameters: list[inspect.Parameter] = []
@@ -120,9 +114,9 @@ def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Calla
 def _build(group: type, values: dict[str, Any]) -> Any:
     """A group from its options: those that are not given keep their defaults, and 0 means None where it may be None."""
     hints, defaults = get_type_hints(group), {each.name: each.default for each in fields(group)}
-    given = {name: value for name, value in values.items() if value is not None}
-    zero_is_none = {name for name in given if hints[name] == int | None and defaults[name] is not None}
-    return group(**{name: (value or None) if name in zero_is_none else value for name, value in given.items()})
+    chosen = {name: value for name, value in values.items() if value is not None}
+    zero_is_none = {name for name in chosen if hints[name] == int | None and defaults[name] is not None}
+    return group(**{name: (value or None) if name in zero_is_none else value for name, value in chosen.items()})
 
 
 def _group_parameters(group: type, names: Sequence[str]) -> Iterable[inspect.Parameter]:

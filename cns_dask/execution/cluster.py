@@ -1,7 +1,5 @@
 """Where the work runs: schedulers, workers, and what they can hold. With `compute` the only door to distributed."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal
@@ -49,7 +47,9 @@ def on_every_worker(function: Callable[..., Any], *arguments: Any) -> dict[str, 
     values = {f"worker {address}": value for address, value in answers.items() if not isinstance(value, Exception)}
     if not values:
         errors = {f"{type(value).__name__}: {value}" for value in answers.values()}
-        raise SchedulerError(f"No worker could do it ({', '.join(errors) or 'there are no workers'}).")
+        raise SchedulerError(
+            f"No worker could run {function.__name__} ({', '.join(errors) or 'there are no workers'})."
+        )
     return values
 
 
@@ -138,7 +138,7 @@ def check_memory(worker_bytes: Callable[[int], int]) -> None:
         needed = worker_bytes(threads)
         if limit and needed > limit:
             raise NotEnoughMemoryError(
-                f"The fit needs {needed / 2**20:.0f} MiB of memory on {name} for its {threads} threads, which has "
+                f"The fit needs {needed / 2**20:.0f} MiB of memory on {name} for its {threads} thread(s), which has "
                 f"{limit / 2**20:.0f} MiB. Use fewer threads per worker, or workers with more memory."
             )
 

@@ -1,7 +1,5 @@
 """Compute tasks on whatever scheduler is active, and turn its failures into errors that say what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any

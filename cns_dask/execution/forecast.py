@@ -6,15 +6,13 @@ in which Dask would run them (list scheduling), for any number of workers: what 
 for, and the time that the scheduler needs for each; every worker is assumed to read and write as fast as this machine.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -33,22 +31,12 @@ FLAT_SHARE, BUSY_SHARE = 0.5, 0.75
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks of one step that may run at the same time.
+    """Tasks of one step that may run at the same time."""
 
-    Attributes
-    ----------
-    stage
-        The stage that they belong to.
-    count, seconds
-        How many, and the time of each.
-    after
-        Groups that must be finished before.
-    """
-
-    stage: str
-    count: int
+    stage: str  # the stage that they belong to
+    count: int  # how many, and the time of each
     seconds: float
-    after: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()  # groups that must be finished before
 
 
 @dataclass(frozen=True)
@@ -155,7 +143,7 @@ class Forecast:
         return [*lines, "", flat]
 
     def _advice_lines(self) -> list[str]:
-        workers = f"{self.recommended_workers} worker(s), each" if self.curve else "workers, each"
+        workers = f"{self.recommended_workers} worker(s), each" if self.curve else "every worker"
         return [
             f"Recommended: {workers} started with",
             f"    dask worker SCHEDULER --nworkers 1 --nthreads {self.threads} --memory-limit "
@@ -244,6 +232,7 @@ def makespan(groups: list[Group], slots: int) -> float:
     >>> round(makespan([Group("a", 4, 1.0), Group("b", 1, 2.0, after=(0,))], slots=2), 2)
     4.0
     """
+    groups = [group if group.count else replace(group, count=1, seconds=0.0) for group in groups]
     waiting = [len(group.after) for group in groups]
     unfinished = [group.count for group in groups]
     ready = [(number, group.count) for number, group in enumerate(groups) if not group.after]

@@ -1,7 +1,5 @@
 """The memory of a run: what was planned, what each process really used at most, and who ran short of it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import warnings

@@ -5,8 +5,6 @@ each) and the arrays that it reads and writes. `Run` takes the name, the counts 
 `Plan` adds up memory and disk, and `forecast` turns work into time.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -18,47 +16,22 @@ USABLE_SHARE = 0.8  # Dask pauses a worker that uses more of its memory limit
 
 @dataclass(frozen=True)
 class Step:
-    """Tasks of one kind within a stage.
+    """Tasks of one kind within a stage."""
 
-    Attributes
-    ----------
-    name
-        Prefix of the keys of these tasks: what Dask's dashboard shows.
-    tasks
-        How many there are.
-    task_bytes
-        Memory that one of them holds.
-    work
-        Amount of work of all of them together, in a unit of its own: a forecast needs only ratios.
-    after
-        Positions of the steps of the same stage that must end before. Stages follow one another.
-    recorded
-        Whether each task is recorded when it is done, so that a later run does not repeat it.
-    gathers
-        Whether most of the time goes into reaching rows in memory: then large data take longer per row.
-    """
-
-    name: str
-    tasks: int
-    task_bytes: int = 0
-    work: float = 0.0
+    name: str  # prefix of the keys of these tasks: what Dask's dashboard shows
+    tasks: int  # how many there are
+    task_bytes: int = 0  # memory that one of them holds
+    work: float = 0.0  # amount of work of all of them together, in a unit of its own: a forecast needs only ratios
+    #: Positions of the steps of the same stage that must end before. Stages follow one another.
     after: tuple[int, ...] = ()
-    recorded: bool = True
+    recorded: bool = True  # whether each task is recorded when it is done, so that a later run does not repeat it
+    #: Whether most of the time goes into reaching rows in memory: then large data take longer per row
     gathers: bool = False
 
 
 @dataclass(frozen=True)
 class Stage:
     """One stage of a run.
-
-    Attributes
-    ----------
-    name
-        What progress, logs and records call it.
-    steps
-        Its tasks, by kind.
-    reads, writes
-        Arrays that it reads and those that it leaves behind.
 
     Examples
     --------
@@ -67,9 +40,9 @@ class Stage:
     2
     """
 
-    name: str
-    steps: tuple[Step, ...]
-    reads: tuple[ArrayPlan, ...] = ()
+    name: str  # what progress, logs and records call it
+    steps: tuple[Step, ...]  # its tasks, by kind
+    reads: tuple[ArrayPlan, ...] = ()  # arrays that it reads and those that it leaves behind
     writes: tuple[ArrayPlan, ...] = ()
 
     @property
@@ -94,27 +67,19 @@ class Stage:
 
     def array(self, name: str) -> ArrayPlan:
         """One of the arrays that it writes."""
-        return next(array for array in self.writes if array.name == name)
+        return {array.name: array for array in self.writes}[name]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All stages of a run.
+    """All stages of a run."""
 
-    Attributes
-    ----------
-    stages
-        In the order in which they run.
-    shared_bytes
-        What the threads of a worker process share besides the process itself.
-    """
-
-    stages: tuple[Stage, ...]
-    shared_bytes: int = 0
+    stages: tuple[Stage, ...]  # in the order in which they run
+    shared_bytes: int = 0  # what the threads of a worker process share besides the process itself
 
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
-        return next(stage for stage in self.stages if stage.name == name)
+        return {stage.name: stage for stage in self.stages}[name]
 
     def worker_bytes(self, n_threads: int) -> int:
         """Memory limit that a worker process with `n_threads` threads needs."""

@@ -192,8 +192,9 @@ class RunningStage:
         """Compute tasks; `finished` is called with the position of each."""
 
         def done(position: int) -> None:
-            self._advance()
-            LOG.info("%s: finished %s", self._stage.name, self._labels[tasks[position].key])
+            if label := self._labels.get(tasks[position].key):  # of a recorded piece
+                self._advance()
+                LOG.info("%s: finished %s", self._stage.name, label)
             finished(position)
 
         return compute(tasks, done, stage=self._stage.name)

@@ -1,7 +1,5 @@
 """Annotated matrices of biological cells and genes: AnnData in memory, `.h5ad` and `.zarr`. The door to anndata."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -41,7 +39,7 @@ def matrix_of(adata: Any, component: str | None) -> Any:
         return adata.X if not adata.isbacked else read_matrix(str(adata.filename), component)
     matrices = getattr(adata, part)
     if key not in matrices:
-        raise InvalidSettingError(f"There is no {key} in {part}. It has {', '.join(matrices) or 'nothing'}.")
+        raise InvalidSettingError(f"There is no {key} in {part}. It holds {', '.join(matrices) or 'no matrices'}.")
     return matrices[key]
 
 
@@ -55,7 +53,7 @@ def read_matrix(location: str, component: str | None) -> Any:
     matrix = _element(location, component or "X", read_elem_lazy)
     if not isinstance(matrix, da.Array):
         raise InvalidDataError(
-            f"{component} of {location} is no array but {type(matrix).__name__}. Read it with anndata first."
+            f"{component} of {location} is not an array but {type(matrix).__name__}. Read it with anndata first."
         )
     return matrix
 
@@ -93,7 +91,7 @@ def positions_of(names: Any, columns: Any) -> list[int]:
         raise InvalidDataError("Some variables have the same name. Use var_names_make_unique().")
     positions: list[int] = names.get_indexer(list(columns)).tolist()
     if min(positions, default=0) < 0:
-        raise InvalidSettingError(f"Some of the columns {list(columns)} are no names of variables.")
+        raise InvalidSettingError(f"Some of the columns {list(columns)} are not names of variables.")
     return positions
 
 

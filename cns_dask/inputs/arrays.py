@@ -1,7 +1,5 @@
 """Arrays: NumPy, masked, Dask, Zarr and SciPy's sparse ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,7 +33,7 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
         return replace(data, X=data.X[:, [int(column) for column in columns]])
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidSettingError(
-            f"columns of an array are positions, 0 to {width - 1}, which {list(columns)} are not."
+            f"columns of an array must be positions from 0 to {width - 1}, not {list(columns)}."
         ) from error
 
 
@@ -123,14 +121,16 @@ def refuse_kind(dtype: Any) -> None:
 
 def _refuse_lazy(source: Any, _: ReadOptions) -> Data:
     raise InvalidDataError(
-        f"Lazy data must be a Dask array or DataFrame, not {type(source).__name__}. Convert it first, as with "
-        "da.from_delayed."
+        f"Lazy data must be a Dask array or DataFrame, not {type(source).__name__.removesuffix('Leaf')}. Convert it "
+        "first, for example with da.from_delayed or to_dataframe."
     )
 
 
 def _open_group(group: Any, options: ReadOptions) -> Data:
-    if options.component is None:
-        raise InvalidSettingError(f"Name an array of the Zarr group as component. It has {list(group)}.")
+    if options.component is None or options.component not in group:
+        raise InvalidSettingError(
+            f"component must name an array of the Zarr group, which has {list(group)}. Got {options.component!r}."
+        )
     return choose_columns(open_matrix(group[options.component], options.min_rows), options)
 
 

@@ -4,8 +4,6 @@ Each kind of source has an `Adapter`; the first that can open a source does. To 
 `PATHS` or `OBJECTS`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -91,9 +89,7 @@ def open_data(
     """
     if isinstance(source, Data):
         return _checked(source, min_rows, counted=counted) if source.sizes is None else source
-    if isinstance(columns, str) or any(isinstance(column, bool | np.bool_) for column in columns or ()):
-        raise InvalidSettingError(f"columns is a list of names or positions, as ['price'], not {columns!r}.")
-    chosen = ReadOptions(columns, component, features).chosen
+    chosen = ReadOptions(_as_list(columns), component, features).chosen
     inherited = {name: value for name, value in (defaults or {}).items() if name not in chosen}
     options = ReadOptions(**chosen, **inherited, defaults=frozenset(inherited), min_rows=min_rows)
     is_path = isinstance(source, str | os.PathLike)
@@ -103,6 +99,16 @@ def open_data(
     data = adapter.open(source, options)
     storable = {name: _storable(value) for name, value in options.chosen.items()}
     return _checked(replace(data, options=storable), min_rows, counted=counted)
+
+
+def _as_list(columns: Any) -> list[Any] | None:
+    """Names or positions of columns as a list."""
+    if columns is None:
+        return None
+    is_list = not isinstance(columns, str) and hasattr(columns, "__iter__")
+    if not is_list or any(isinstance(column, bool | np.bool_) for column in columns):
+        raise InvalidSettingError(f"columns must be a list of names or positions, as ['price'], not {columns!r}.")
+    return list(columns)
 
 
 def _storable(value: Any) -> Any:

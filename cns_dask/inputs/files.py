@@ -1,7 +1,5 @@
 """Paths and URLs: which files are meant, and arrays in `.npy`, SciPy's `.npz` or Zarr."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows that are opened, with the options they were opened with and the form in which answers about them go back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,23 +33,14 @@ class ArrayForm:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What of a source is read: see `open_data`.
+    """What of a source is read: see `open_data`."""
 
-    Attributes
-    ----------
-    columns, component, features
-        The caller's options.
-    defaults
-        Names of those that come from the data of a fit: they do not matter to sources that do not understand them.
-    min_rows
-        Fewer rows than this are refused.
-    """
-
-    columns: Sequence[Any] | None = None
+    columns: Sequence[Any] | None = None  # the caller's options
     component: str | None = None
     features: str | None = None
+    #: Names of those that come from the data of a fit: they do not matter to sources that do not understand them
     defaults: frozenset[str] = frozenset()
-    min_rows: int = 2
+    min_rows: int = 2  # fewer rows than this are refused
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -73,36 +62,16 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows, opened.
+    """Rows, opened."""
 
-    Attributes
-    ----------
-    X
-        The rows (n, d): a Dask array of float64, all features in one chunk.
-    form
-        The form in which answers go back.
-    in_memory
-        Whether the chunks are parts of an array in this process's memory.
-    is_sparse
-        Whether they are mostly zeros, stored as such: a chunk of X is filled when it is computed.
-    names
-        Names of the features, where they have some.
-    files
-        Paths or URLs of the files that hold them, whose versions tell a change.
-    options
-        The options with which they were opened.
-    sizes
-        Rows in each part (partition, chunk) of the caller's data; None if unknown.
-    """
-
-    X: Any
-    form: Form
-    in_memory: bool = False
-    is_sparse: bool = False
-    names: tuple[Any, ...] | None = None
-    files: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
-    sizes: tuple[int, ...] | None = None
+    X: Any  # the rows (n, d): a Dask array of float64, all features in one chunk
+    form: Form  # the form in which answers go back
+    in_memory: bool = False  # whether the chunks are parts of an array in this process's memory
+    is_sparse: bool = False  # whether they are mostly zeros, stored as such: a chunk of X is filled when it is computed
+    names: tuple[Any, ...] | None = None  # names of the features, where they have some
+    files: tuple[str, ...] = ()  # paths or URLs of the files that hold them, whose versions tell a change
+    options: dict[str, Any] = field(default_factory=dict)  # the options with which they were opened
+    sizes: tuple[int, ...] | None = None  # rows in each part (partition, chunk) of the caller's data; None if unknown
 
     def wrap(self, values: ArrayLike, name: str, clusters: Sequence[int] | None = None) -> Any:
         """Values of all rows, in the caller's form."""
@@ -111,21 +80,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One kind of source that can be opened.
+    """One kind of source that can be opened."""
 
-    Attributes
-    ----------
-    source
-        What it is, in words.
-    can_open
-        Whether a source is of this kind; without importing the package that it comes from.
-    open
-        Open it.
-    options
-        Names of the options that it understands.
-    """
-
-    source: str
+    source: str  # what it is, in words
+    #: Whether a source is of this kind; without importing the package that it comes from
     can_open: Callable[[Any, ReadOptions], bool]
-    open: Callable[[Any, ReadOptions], Data]
-    options: tuple[str, ...] = ("columns",)
+    open: Callable[[Any, ReadOptions], Data]  # open it
+    options: tuple[str, ...] = ("columns",)  # names of the options that it understands

@@ -1,7 +1,5 @@
 """Rows that are skipped, because a value is missing (NaN) or infinite; labels as in scikit-learn's HDBSCAN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask

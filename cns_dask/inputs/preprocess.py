@@ -3,8 +3,6 @@
 The only door to dask-ml, which fits. Its `fit` computes by itself, so this is the one stage that runs work on its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,31 +29,16 @@ EPSILON = float(np.finfo(np.float64).eps)
 @recordable
 @dataclass(frozen=True)
 class Transform:
-    """The fitted preprocessing: everything that turns a raw row into the row that the neighbours saw.
+    """The fitted preprocessing: everything that turns a raw row into the row that the neighbours saw."""
 
-    Attributes
-    ----------
-    n_features
-        Number of raw features.
-    kept
-        Raw features that are not constant (kept,).
-    center, scale
-        Subtracted from, then divided out of, every kept feature (kept,).
-    components
-        Principal axes as columns (kept, components), or None without projection.
-    normalize
-        Whether rows are divided by their norm (cosine distance).
-    magnitude
-        Norm that a row of the largest scaled values would have: rounding errors of the centring are a few units in its
-        last place.
-    """
-
-    n_features: int
-    kept: IntArray
-    center: FloatArray
+    n_features: int  # number of raw features
+    kept: IntArray  # raw features that are not constant (kept,)
+    center: FloatArray  # subtracted from, then divided out of, every kept feature (kept,)
     scale: FloatArray
-    components: FloatArray | None
-    normalize: bool
+    components: FloatArray | None  # principal axes as columns (kept, components), or None without projection
+    normalize: bool  # whether rows are divided by their norm (cosine distance)
+    #: Norm that a row of the largest scaled values would have: rounding errors of the centring are a few units in its
+    #: last place
     magnitude: float
 
 

@@ -1,7 +1,5 @@
 """One reading of the data before a fit: hashes of their chunks, and how many rows can be clustered."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -145,8 +145,8 @@ class PartitionIndex:
             if number is not None:
                 return [slice(self._starts[number], self._starts[number + 1]), *self.rows(frame.iloc[size:])]
         raise InvalidDataError(
-            f"The table has changed since it was clustered: {len(frame)} rows are not those of then. Write it, and "
-            "cluster what was written; or use assign_clusters(table, model)."
+            f"The table has changed since it was clustered: {len(frame)} rows differ. Write it, and cluster what was "
+            "written; or use assign_clusters(table, model)."
         )
 
 

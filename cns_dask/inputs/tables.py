@@ -1,7 +1,5 @@
 """Tables: pandas and Dask DataFrames, Parquet and CSV files. With `table_forms` the door to pandas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,9 +74,9 @@ def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
     names = present if columns is None else list(columns)
     lost = [name for name in names if name not in present]
     if lost:
-        raise InvalidSettingError(f"The table has no columns {_some(lost)}. It has {_some(present)}.")
+        raise InvalidSettingError(f"These columns are not in the table: {_some(lost)}. It has {_some(present)}.")
     if len(set(names)) < len(names):
-        raise InvalidDataError("Some columns have the same name. Rename them, or choose columns.")
+        raise InvalidDataError("Some columns have the same name. Rename them, or choose each of them once.")
     types = dict(zip(present, table.dtypes, strict=True))
     wrong = [
         f"{name} ({types[name]})"

@@ -3,8 +3,6 @@
 Answers go back to the shape of the rows' dimensions, with their coordinates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,9 +54,9 @@ def open_labeled(labeled: Any, columns: Sequence[Any] | None = None, features: s
         raise InvalidDataError(f"The values of {array.name} are not real numbers, but of type {array.dtype}.")
     rows = [name for name in array.dims if name != features]
     array = array.transpose(*rows, features)
-    like = array.isel({features: 0}, drop=True) if array.sizes[features] else array
+    first = array.isel({features: 0}, drop=True) if array.sizes[features] else array
     chunks = array.chunks[:-1] if dask.is_dask_collection(array) else None
-    form = LabeledForm(tuple(rows), tuple(array.sizes[name] for name in rows), dict(like.coords), chunks)
+    form = LabeledForm(tuple(rows), tuple(array.sizes[name] for name in rows), dict(first.coords), chunks)
     n_features = array.shape[-1]
     if form.is_lazy:
         X = array.data.rechunk({len(rows): -1}).reshape((-1, n_features))
@@ -76,9 +74,12 @@ def _array(labeled: Any, columns: Sequence[Any] | None, features: str | None) ->
     names = list(labeled.data_vars) if columns is None else list(columns)
     lost = [name for name in names if name not in labeled.data_vars]
     if lost or not names:
-        raise InvalidSettingError(
-            f"The data set has no variables {lost}. It has {list(labeled)}: choose columns of these."
+        what = (
+            f"These columns are not variables of the data set: {lost}."
+            if lost
+            else "There are no variables to cluster."
         )
+        raise InvalidSettingError(f"{what} It has {list(labeled)}.")
     if features is not None:
         if len(names) > 1:
             raise InvalidSettingError(
@@ -113,7 +114,7 @@ def _selected(array: Any, features: str, columns: Sequence[Any]) -> Any:
     try:
         return array.sel({features: list(columns)})
     except (KeyError, IndexError) as error:
-        raise InvalidSettingError(f"Some columns are no labels of {features} ({error}).") from error
+        raise InvalidSettingError(f"Some columns are not labels of {features} ({error}).") from error
 
 
 @dataclass(frozen=True)

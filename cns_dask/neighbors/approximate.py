@@ -6,8 +6,6 @@ be cheaper; then the graph is improved until another sample shows the recall tha
 This starts work and writes; the mathematics is in `cells`, `descent` and `recall`, the tasks in `cell_tasks`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

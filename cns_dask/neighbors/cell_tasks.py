@@ -1,7 +1,5 @@
 """Tasks that move rows between the order of the data and the order of cells, and search there; all out of core."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -13,8 +13,6 @@ Everything is float32, measured by direct differences, and ordered by distance a
 the rows alone: not on chunks, workers or threads.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,30 +30,14 @@ LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
 
 @dataclass(frozen=True)
 class Cells:
-    """Rows of the data in cells around centres, for search. The arrays may lie on disk.
+    """Rows of the data in cells around centres, for search. The arrays may lie on disk."""
 
-    Attributes
-    ----------
-    centers
-        Centre of every cell (cell, d), float32, shifted by `offset`.
-    starts
-        Position of the first row of every cell, and the number of rows (cell + 1,).
-    points
-        The rows, shifted by `offset`, by cell and then by row number (position, d), float32.
-    rows
-        Their row numbers (position,).
-    offset
-        Subtracted from a row before it is rounded to float32 (d,).
-    reach
-        How far beyond the border of a cell a search looks; 1 misses nothing.
-    """
-
-    centers: ArrayLike
-    starts: ArrayLike
-    points: ArrayLike
-    rows: ArrayLike
-    offset: ArrayLike
-    reach: float
+    centers: ArrayLike  # centre of every cell (cell, d), float32, shifted by `offset`
+    starts: ArrayLike  # position of the first row of every cell, and the number of rows (cell + 1,)
+    points: ArrayLike  # the rows, shifted by `offset`, by cell and then by row number (position, d), float32
+    rows: ArrayLike  # their row numbers (position,)
+    offset: ArrayLike  # subtracted from a row before it is rounded to float32 (d,)
+    reach: float  # how far beyond the border of a cell a search looks; 1 misses nothing
 
 
 def stored_cells(store: ResultStore) -> Cells | None:
@@ -115,12 +97,12 @@ def gaps(queries: FloatArray, own: FloatArray, others: FloatArray) -> FloatArray
     """
     directions = others - own
     separation = np.sqrt(np.einsum("ij,ij->i", directions, directions))[:, None]
-    found = workspace("gaps", (len(others), len(queries)), np.float32)
-    found[...] = 0
+    distances = workspace("gaps", (len(others), len(queries)), np.float32)
+    distances[...] = 0
     units = directions / np.where(separation > 0, separation, 1)
-    project_block(units, np.ascontiguousarray((own - queries).T), found)
-    found += np.where(separation > 0, separation / 2, np.float32(-np.inf))
-    return found
+    project_block(units, np.ascontiguousarray((own - queries).T), distances)
+    distances += np.where(separation > 0, separation / 2, np.float32(-np.inf))
+    return distances
 
 
 def search_cells(
@@ -133,7 +115,7 @@ def search_cells(
     """
     centers, starts = np.asarray(cells.centers[...]), np.asarray(cells.starts[...])
     shape = len(queries), n_neighbors
-    found = np.full(shape, np.inf, np.float32), np.full(shape, -1)
+    nearest = np.full(shape, np.inf, np.float32), np.full(shape, -1)
     groups = list(_groups(query_cells))
     step = cells.points.chunks[0]
     chunks = [_Chunk(cells, starts, slice(at, min(at + step, starts[-1]))) for at in range(0, starts[-1], step)]
@@ -142,10 +124,10 @@ def search_cells(
             for group in groups:
                 cell = query_cells[group.start]
                 if chunk.holds(cell) == own:
-                    part = queries[group], query_rows[group], (found[0][group], found[1][group])
+                    part = queries[group], query_rows[group], (nearest[0][group], nearest[1][group])
                     _visit(chunk, centers, cell, cells.reach, *part)
             chunk.close()
-    return found
+    return nearest
 
 
 def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tuple[FloatArray, IntArray]:
@@ -153,9 +135,9 @@ def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tupl
     points = shifted(queries, np.asarray(cells.offset[...]))
     own = nearest_centers(points, np.asarray(cells.centers[...]))[:, 0]
     order = np.argsort(own, kind="stable")
-    found = with_roots(search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors))
+    nearest = with_roots(search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors))
     back = np.argsort(order)
-    return found[0][back], found[1][back]
+    return nearest[0][back], nearest[1][back]
 
 
 class _Chunk:
@@ -191,17 +173,17 @@ def _visit(
     reach: float,
     queries: FloatArray,
     query_rows: IntArray,
-    found: tuple[FloatArray, IntArray],
+    nearest: tuple[FloatArray, IntArray],
 ) -> None:
     """Search one group of queries in the cells of one chunk that are in reach: its own, then the nearest first."""
     center, others = centers[own], centers[chunk.first : chunk.last]
     if chunk.holds(own):
         points, rows = chunk.load()
         part = slice(*chunk.edges[own - chunk.first])
-        merge_nearest(queries, query_rows, points[part], rows[part], found)
+        merge_nearest(queries, query_rows, points[part], rows[part], nearest)
     separation = np.sqrt(((others - center) ** 2).sum(axis=1))
     radius = np.sqrt(((queries - center) ** 2).sum(axis=1).max())
-    limits = reach * np.sqrt(found[0][:, -1])
+    limits = reach * np.sqrt(nearest[0][:, -1])
     filled = chunk.edges[:, 1] > chunk.edges[:, 0]
     close = separation / 2 - radius < limits.max()
     near = np.flatnonzero(close & filled & (np.arange(chunk.first, chunk.last) != own))
@@ -209,7 +191,7 @@ def _visit(
     gap = gaps(queries, center, others[near])
     if (gap < limits).any():
         edges, shrink = chunk.edges[near], shrinkage(queries)
-        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *found)
+        visit_cells(queries, query_rows, center, *chunk.load(), edges, gap, reach, shrink, *nearest)
 
 
 def _groups(cells: IntArray) -> Iterator[slice]:

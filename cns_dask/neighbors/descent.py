@@ -6,8 +6,6 @@ nearest partitions, a graph is found in each, and a row's lists are merged. What
 round has other borders.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
@@ -71,7 +69,7 @@ def local_lists(
     everywhere, and partitions run side by side.
     """
     shape = len(rows), n_neighbors
-    found = np.full(shape, np.inf, np.float32), np.full(shape, -1)
+    nearest = np.full(shape, np.inf, np.float32), np.full(shape, -1)
     some = np.arange(len(rows))
     if len(rows) > max(exact_rows, 2 * n_neighbors):
         from pynndescent import NNDescent
@@ -79,11 +77,11 @@ def local_lists(
         lists, _ = NNDescent(points, n_neighbors=n_neighbors + 1, random_state=seed, n_jobs=1).neighbor_graph
         lists, measured = np.asarray(lists, np.int64), np.empty(lists.shape, np.float32)
         measure_lists(points, lists, measured)
-        merge_lists(np.where(lists < 0, -1, rows[lists]), measured, rows, *found)
-        some = np.flatnonzero(found[1][:, -1] < 0)  # it may list a point twice, or fewer than asked for
-        found[0][some], found[1][some] = np.inf, -1
-    merge_nearest(points, rows, points, rows, found, some)
-    return found
+        merge_lists(np.where(lists < 0, -1, rows[lists]), measured, rows, *nearest)
+        some = np.flatnonzero(nearest[1][:, -1] < 0)  # it may list a point twice, or fewer than asked for
+        nearest[0][some], nearest[1][some] = np.inf, -1
+    merge_nearest(points, rows, points, rows, nearest, some)
+    return nearest
 
 
 def send_to_partitions(
@@ -139,9 +137,9 @@ def merge_chunk(
         indices = np.concatenate([indices, np.asarray(graph[0][chunk])], axis=1)
         distances = np.concatenate([distances, np.asarray(graph[1][chunk])], axis=1)
     rows = np.arange(chunk.start, chunk.stop)
-    found = np.full((n_rows, k - 1), np.inf, np.float32), np.full((n_rows, k - 1), -1)
-    merge_lists(np.ascontiguousarray(indices), np.ascontiguousarray(distances), rows, *found)
-    distances, indices = self_first(found, rows)
+    nearest = np.full((n_rows, k - 1), np.inf, np.float32), np.full((n_rows, k - 1), -1)
+    merge_lists(np.ascontiguousarray(indices), np.ascontiguousarray(distances), rows, *nearest)
+    distances, indices = self_first(nearest, rows)
     graph[0][chunk], graph[1][chunk] = indices, distances
     some = measured - chunk.start
     return distances[some], indices[some]

@@ -191,11 +191,7 @@ def measure_lists(points: NDArray[Any], lists: NDArray[Any], out: NDArray[Any]) 
 
 @compiled
 def merge_lists(
-    lists: NDArray[Any],
-    measured: NDArray[Any],
-    rows: NDArray[Any],
-    distances: NDArray[Any],
-    indices: NDArray[Any],
+    lists: NDArray[Any], measured: NDArray[Any], rows: NDArray[Any], distances: NDArray[Any], indices: NDArray[Any]
 ) -> None:
     """Merge lists of row numbers and their distances (m, c) into the nearest lists of `rows` (m,), each row once."""
     last = distances.shape[1] - 1
@@ -206,10 +202,10 @@ def merge_lists(
                 continue
             if far == distances[i, last] and row >= indices[i, last]:
                 continue
-            known = False
+            is_listed = False
             for slot in range(last + 1):
-                known |= indices[i, slot] == row
-            if not known:
+                is_listed |= indices[i, slot] == row
+            if not is_listed:
                 insert(distances[i], indices[i], far, row)
 
 

@@ -5,8 +5,6 @@ the k nearest. A matrix product gives lower bounds of all distances of a pair of
 list are measured again, by direct differences, so near-ties are decided in float64 by the same numbers in any chunking.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import getitem
 from typing import Any
@@ -70,9 +68,11 @@ def search_block(
     return nearest
 
 
-def with_self_first(found: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+def with_self_first(
+    nearest: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray
+) -> tuple[FloatArray, IntArray]:
     """Distances and indices from squared distances of others, every row (`rows` are their numbers) in front."""
-    return self_first(with_roots(found), rows)
+    return self_first(with_roots(nearest), rows)
 
 
 def self_first(lists: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
@@ -84,10 +84,10 @@ def self_first(lists: tuple[FloatArray, IntArray], rows: Sequence[int] | IntArra
     return distances, indices
 
 
-def with_roots(found: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
+def with_roots(nearest: tuple[FloatArray, IntArray]) -> tuple[FloatArray, IntArray]:
     """Turn squared distances into distances; float32 roots tie where squares do not, and ties go by row number."""
-    _check_full(found[1])
-    distances, indices = np.sqrt(found[0]), found[1]
+    _check_full(nearest[1])
+    distances, indices = np.sqrt(nearest[0]), nearest[1]
     if distances.dtype == np.float32:
         tied = distances[:, 1:] == distances[:, :-1]
         wrong = np.flatnonzero((tied & (indices[:, 1:] < indices[:, :-1])).any(axis=1))

@@ -7,8 +7,6 @@ store maps it where the disk is local, so that a slice reads no more than itself
 in their number, and no task holds more than a block or a chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A kNN graph that the caller already has, checked and brought into our order: the row itself first, then as listed."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -22,7 +20,7 @@ SHOWN_ROWS = 5
 
 
 def open_graph(source: Any) -> NeighborGraph:
-    """Open a graph: values are not looked at here.
+    """Open a graph. Its values are checked later, when they are read.
 
     Parameters
     ----------
@@ -130,10 +128,10 @@ def _from_matrix(matrix: Any) -> NeighborGraph:
     width = int(counts.min()) if n_rows else 0
     if width == 0:
         _refuse(counts == 0, np.arange(n_rows), "no neighbour")
-    places = order[(np.cumsum(counts) - counts)[:, None] + np.arange(width)]
+    positions = order[(np.cumsum(counts) - counts)[:, None] + np.arange(width)]
     chunks = (rows_per_chunk(n_rows, width), -1)
     return NeighborGraph(
-        da.from_array(columns[places].astype(np.int64), chunks=chunks, name=False),
-        da.from_array(values[places].astype(float), chunks=chunks, name=False),
+        da.from_array(columns[positions].astype(np.int64), chunks=chunks, name=False),
+        da.from_array(values[positions].astype(float), chunks=chunks, name=False),
         "given",
     )

@@ -1,7 +1,5 @@
 """A kNN graph as a record: its lists, how they were found, and how good they are."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -40,22 +38,12 @@ class NeighborGraph:
 @recordable
 @dataclass(frozen=True)
 class GraphSummary:
-    """What is stored about a graph besides its lists.
+    """What is stored about a graph besides its lists."""
 
-    Attributes
-    ----------
-    method, recall
-        As of a `NeighborGraph`.
-    reach
-        How far the search in cells looked beyond the border of a cell.
-    candidates_per_row
-        Rows that such a search meets on average.
-    """
-
-    method: str
+    method: str  # as of a `NeighborGraph`
     recall: tuple[Recall, ...] = ()
-    reach: float | None = None
-    candidates_per_row: float | None = None
+    reach: float | None = None  # how far the search in cells looked beyond the border of a cell
+    candidates_per_row: float | None = None  # rows that such a search meets on average
 
     def as_attributes(self) -> dict[str, Any]:
         """Plain values, for the attributes of the graph."""

@@ -4,8 +4,6 @@ Sizes follow from the data alone, never from the workers, because the order of a
 data give the same graph on any cluster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -40,43 +38,21 @@ SORT_COMPARISONS = 150
 
 @dataclass(frozen=True)
 class GraphSizes:
-    """What the search for neighbours is cut into.
+    """What the search for neighbours is cut into."""
 
-    Attributes
-    ----------
-    n_rows, n_features, n_neighbors
-        Size of the points (after projection) and length of the lists, the row itself included.
-    exact_rows
-        Up to so many rows "auto" compares all pairs.
-    rows_per_chunk
-        Rows of one chunk of points and neighbours.
-    n_cells
-        Cells of the approximate search; 0 for an exact one.
-    sampled_rows
-        Rows from which the centres of cells are learned.
-    rows_per_cell_chunk
-        Rows of one chunk of points in the order of the cells.
-    rows_per_search
-        Rows that one task finds the neighbours of.
-    rows_per_partition
-        Rows of one partition for descent.
-    exact_partition_rows
-        Up to so many rows of a partition all pairs are compared: estimated from 2 ns a pair, 150 us a row of descent.
-    descent_candidates
-        Descent is cheaper where a search in cells meets more rows on average: estimated at d = 64, n = 150 000.
-    """
-
-    n_rows: int
+    n_rows: int  # size of the points (after projection) and length of the lists, the row itself included
     n_features: int
     n_neighbors: int
-    exact_rows: int = EXACT_ROWS
-    rows_per_chunk: int = 1
-    n_cells: int = 0
-    sampled_rows: int = 0
-    rows_per_cell_chunk: int = 0
-    rows_per_search: int = 0
-    rows_per_partition: int = 65_536
+    exact_rows: int = EXACT_ROWS  # up to so many rows "auto" compares all pairs
+    rows_per_chunk: int = 1  # rows of one chunk of points and neighbours
+    n_cells: int = 0  # cells of the approximate search; 0 for an exact one
+    sampled_rows: int = 0  # rows from which the centres of cells are learned
+    rows_per_cell_chunk: int = 0  # rows of one chunk of points in the order of the cells
+    rows_per_search: int = 0  # rows that one task finds the neighbours of
+    rows_per_partition: int = 65_536  # rows of one partition for descent
+    #: Up to so many rows of a partition all pairs are compared: estimated from 2 ns a pair, 150 us a row of descent
     exact_partition_rows: int = 50_000
+    #: Descent is cheaper where a search in cells meets more rows on average: estimated at d = 64, n = 150 000
     descent_candidates: int = 200_000
 
     @property

@@ -1,7 +1,5 @@
 """How good a graph is: its recall on a sample of rows, with a 95 % interval."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -17,23 +15,13 @@ TIED = 1e-5  # relative: rows whose distances differ by less are equally near, t
 @recordable
 @dataclass(frozen=True)
 class Recall:
-    """Measured share of the true neighbours that a graph lists.
+    """Measured share of the true neighbours that a graph lists."""
 
-    Attributes
-    ----------
-    n_neighbors
-        For lists of so many neighbours, the row itself included in the number but not in the share.
-    mean, low, high
-        The share on the sample, and its 95 % interval.
-    n_rows
-        Size of the sample.
-    """
-
-    n_neighbors: int
-    mean: float
+    n_neighbors: int  # for lists of so many neighbours, the row itself included in the number but not in the share
+    mean: float  # the share on the sample, and its 95 % interval
     low: float
     high: float
-    n_rows: int
+    n_rows: int  # size of the sample
 
 
 def sample_of_rows(n_rows: int, count: int, seed: int) -> IntArray:

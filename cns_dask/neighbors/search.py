@@ -1,7 +1,5 @@
 """Find the neighbours of stored points: exactly, approximately with a measured recall, or as the caller gives them."""
 
-from __future__ import annotations
-
 import warnings
 
 from cns_dask.errors import LowRecallWarning

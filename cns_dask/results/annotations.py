@@ -3,8 +3,6 @@
 Labels and confidence are in `obs`, memberships in `obsm`, the graph in `obsp`, the choice in `uns`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -42,7 +40,7 @@ def annotate(adata: Any, model: Any, key: str = "cns") -> None:
     result = getattr(model, "result_", model)
     if result.n_rows != adata.n_obs:
         raise InvalidDataError(
-            f"The AnnData has {adata.n_obs} observations, and {result.n_rows} rows were clustered: not the same."
+            f"The AnnData has {adata.n_obs} observations, but {result.n_rows} were clustered. Give that of the fit."
         )
     labels, confidence, memberships = (
         getattr(result, name).compute() for name in ("labels", "confidence", "memberships")

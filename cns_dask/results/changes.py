@@ -8,8 +8,6 @@ that they had at the same row number of the old data (a table that rows were add
 the number tells which row it is, and so its old label, whatever its values are now.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

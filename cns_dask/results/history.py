@@ -1,7 +1,5 @@
 """What has changed between two fits, as records and in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,51 +10,27 @@ from cns_dask.storage.records import typed_record
 
 @dataclass(frozen=True)
 class Drift:
-    """New rows against those of a fit.
+    """New rows against those of a fit."""
 
-    Attributes
-    ----------
-    n_rows, n_new
-        Rows, and those among them that are no row of the fit.
-    outside
-        Share of these that lie outside: farther from their nearest row of the fit than that row's own neighbours.
-    confidence, confidence_before
-        Mean confidence of the new rows under the model, and of the rows of the fit.
-    """
-
-    n_rows: int
+    n_rows: int  # rows, and those among them that are no row of the fit
     n_new: int
+    #: Share of these that lie outside: farther from their nearest row of the fit than that row's own neighbours
     outside: float
-    confidence: float
+    confidence: float  # mean confidence of the new rows under the model, and of the rows of the fit
     confidence_before: float
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Clusters of a fit against those of a previous one.
+    """Clusters of a fit against those of a previous one."""
 
-    Attributes
-    ----------
-    births
-        Clusters that are new: no old one has most of its rows there.
-    deaths
-        Old clusters of which nothing is left.
-    splits
-        Old clusters whose rows are now in several, with these.
-    merges
-        Clusters that hold most rows of several old ones, with these.
-    kept
-        Share of the rows that can be compared (at their old row numbers, or near old rows) that keep their number.
-    drift
-        The rows against those of the previous fit.
-    """
-
-    births: tuple[int, ...]
-    deaths: tuple[int, ...]
-    splits: tuple[tuple[int, tuple[int, ...]], ...]
-    merges: tuple[tuple[int, tuple[int, ...]], ...]
+    births: tuple[int, ...]  # clusters that are new: no old one has most of its rows there
+    deaths: tuple[int, ...]  # old clusters of which nothing is left
+    splits: tuple[tuple[int, tuple[int, ...]], ...]  # old clusters whose rows are now in several, with these
+    merges: tuple[tuple[int, tuple[int, ...]], ...]  # clusters that hold most rows of several old ones, with these
+    #: Share of the rows that can be compared (at their old row numbers, or near old rows) that keep their number
     kept: float
-    drift: Drift
+    drift: Drift  # the rows against those of the previous fit
 
 
 def stored_changes(attribute: Any) -> Changes | None:

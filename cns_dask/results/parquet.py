@@ -1,7 +1,5 @@
 """Answers as Parquet files: one for every partition, in their order and with their index."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from typing import Any
@@ -31,7 +29,7 @@ def check_parquet(out: str | os.PathLike[str], *, overwrite: bool = False) -> Lo
     if exists and not overwrite:
         raise OutputError(f"{out} already exists. Choose another output, or overwrite it.")
     if exists and not target.exists(FIRST_FILE):
-        raise OutputError(f"{out} is no folder of Parquet files, and is not overwritten by one. Choose another output.")
+        raise OutputError(f"{out} is not a folder of Parquet files, so it is not overwritten. Choose another output.")
     return target
 
 

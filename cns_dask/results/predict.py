@@ -249,7 +249,7 @@ def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clu
 
 
 def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:
-    """The rows, with one that can be clustered in the place of each that cannot."""
+    """The rows, each that cannot be clustered replaced by one that can."""
     if (codes == CLUSTERED).all():
         return rows
     other = np.zeros(transform.n_features)
@@ -299,7 +299,7 @@ def absorption_block(
     needed, position = np.unique(indices, return_inverse=True)
     P, position = np.asarray(absorption[needed, :n_clusters]), position.reshape(indices.shape)
     if np.isnan(P).any():
-        raise NotAResultError("Some absorption of the result is missing. Fit again.")
+        raise NotAResultError("Part of the stored absorption is missing. Fit again.")
     mean = np.zeros((len(indices), n_clusters))
     for neighbor in position.T:  # one by one: (m, k, K) never exists at once
         mean += P[neighbor] / indices.shape[1]

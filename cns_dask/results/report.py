@@ -4,8 +4,6 @@ A single HTML file without scripts or links, so that it can be mailed and archiv
 `cns_dask[report]`.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable

@@ -36,9 +36,8 @@ class Result:
 
     Examples
     --------
-    >>> from cns_dask import CNS
-    >>> from cns_dask.demo import demo_points
-    >>> result = CNS().fit(demo_points(300)).result_
+    >>> from cns_dask.demo import demo_result
+    >>> result = demo_result()
     >>> result.choice.n_clusters, result.labels[:3].compute()
     (4, array([1, 0, 3]))
     >>> result.memberships.shape
@@ -124,7 +123,7 @@ class Result:
         try:
             return Settings(**self._store.attributes["settings"])
         except (KeyError, TypeError, InvalidSettingError) as error:
-            raise NotAResultError(f"This is not a result of cns_dask: its settings are others ({error}).") from error
+            raise NotAResultError(f"This is not a result of cns_dask: its settings are not valid ({error}).") from error
 
     @property
     def largest_residual(self) -> float:
@@ -186,9 +185,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> result.stored("labels")[:3]
         array([1, 0, 3])
         """
@@ -211,9 +209,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> result.at(n_clusters=2).labels[:4].compute()
         array([1, 0, 0, 0])
         """
@@ -231,9 +228,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> result.numbers(), result.numbers(6)
         ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
         """
@@ -264,9 +260,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> result.sizes()
         array([116,  48,  76,  60])
         """
@@ -310,9 +305,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> result.to_dataframe(memberships=False).compute().groupby("cluster").size().tolist()
         [116, 48, 76, 60]
         """
@@ -363,9 +357,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> dict(result.to_xarray().sizes)
         {'row': 300, 'cluster': 4}
         """
@@ -378,7 +371,7 @@ class Result:
         rows = open_data(data, defaults=self.read_options, min_rows=1, **options)
         if rows.X.shape[0] != self.n_rows:
             raise InvalidDataError(
-                f"The data have {rows.X.shape[0]} rows, and {self.n_rows} were clustered: they are not the same."
+                f"The data have {rows.X.shape[0]} rows, but {self.n_rows} were clustered. Give the data of the fit."
             )
         return rows
 
@@ -388,9 +381,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> Result.at_path(result.path).n_rows
         300
         """
@@ -401,9 +393,8 @@ class Result:
 
         Examples
         --------
-        >>> from cns_dask import CNS
-        >>> from cns_dask.demo import demo_points
-        >>> result = CNS().fit(demo_points(300)).result_
+        >>> from cns_dask.demo import demo_result
+        >>> result = demo_result()
         >>> [choice.n_clusters for choice in result.best_by_n_clusters()[:3]]
         [4, 5, 6]
         """

@@ -1,7 +1,5 @@
 """Clusterings of data of which some rows were skipped: these are put back, marked as such."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

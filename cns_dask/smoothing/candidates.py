@@ -1,7 +1,5 @@
 """Candidates: the points that may represent a cluster, which are the local maxima of in-degree on the graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +31,11 @@ def local_maxima(neighbors: IntArray) -> Candidates:
     array([1])
     """
     degrees = np.zeros(len(neighbors), np.int64)
-    for column in neighbors.T:  # column by column: nothing as large as the graph exists beside it
-        degrees += np.bincount(column, minlength=len(neighbors))
+    for nth in neighbors.T:  # one after the other: nothing as large as the graph exists beside it
+        degrees += np.bincount(nth, minlength=len(neighbors))
     highest = degrees.copy()
-    for column in neighbors.T:
-        np.maximum(highest, degrees[column], out=highest)
+    for nth in neighbors.T:
+        np.maximum(highest, degrees[nth], out=highest)
     rows = np.flatnonzero(degrees >= highest)
     return Candidates(rows, degrees[rows])
 
@@ -48,7 +46,7 @@ def find_candidates(
     """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
 
     Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
-    If the graph numbers rows by their place in an `order`, the candidates are told by their own numbers nevertheless.
+    If the graph numbers rows by their position in an `order`, candidates have their row numbers nevertheless.
     """
     maxima = local_maxima(neighbors)
     if order is not None:

@@ -6,8 +6,6 @@ max_j F_ij for K clusters is 1/K + cummax_K(P_i) - cumsum_K(P_i) / K, so one pas
 gives the criterion of every K.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,23 +20,13 @@ from cns_dask.storage.records import recordable
 @recordable
 @dataclass(frozen=True)
 class Choice:
-    """A (k, lam, K) and its criterion: the chosen one.
+    """A (k, lam, K) and its criterion: the chosen one."""
 
-    Attributes
-    ----------
-    n_neighbors, lam, n_clusters
-        Which it is: k, lam and K.
-    value
-        Its criterion C / R.
-    margin
-        By how much the criterion of the second best is smaller; None if there was no other.
-    """
-
-    n_neighbors: int
+    n_neighbors: int  # which it is: k, lam and K
     lam: float
     n_clusters: int
-    value: float
-    margin: float | None
+    value: float  # its criterion C / R
+    margin: float | None  # by how much the criterion of the second best is smaller; None if there was no other
 
 
 def largest_memberships_block(absorption: ArrayLike, rows: slice, slots: IntArray, picks: IntArray) -> FloatArray:

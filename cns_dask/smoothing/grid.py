@@ -9,8 +9,6 @@ Dask works on one k after the other where it can, so that with few workers hardl
 All of this is sums over rows, so absorption stays in the order of the walk. What is kept goes back to row order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,21 +39,11 @@ from cns_dask.storage.records import recordable
 @recordable
 @dataclass(frozen=True)
 class Start:
-    """What the solves of one k start from.
+    """What the solves of one k start from."""
 
-    Attributes
-    ----------
-    candidates
-        The points whose absorption is wanted.
-    positions
-        Their positions in the walk (c,).
-    nodes
-        Interpolation nodes for the solver.
-    """
-
-    candidates: Candidates
-    positions: IntArray
-    nodes: NDArray[np.complex128]
+    candidates: Candidates  # the points whose absorption is wanted
+    positions: IntArray  # their positions in the walk (c,)
+    nodes: NDArray[np.complex128]  # interpolation nodes for the solver
 
 
 @dataclass(frozen=True)
@@ -81,32 +69,17 @@ class Evaluation:
 @recordable
 @dataclass(frozen=True)
 class GridResult:
-    """What the grid has shown.
+    """What the grid has shown."""
 
-    Attributes
-    ----------
-    surface, picks
-        Criterion and picked rows of every grid point (k, lam, K).
-    choice
-        The chosen (k, lam, K).
-    chosen_picks
-        All picked rows of the chosen grid point: the first K of them represent K clusters.
-    n_candidates
-        Candidates of every k.
-    grid_residual, residual
-        Largest residual of the absorption that the grid was evaluated with, and of that which is kept.
-    n_passes
-        Most products with W that a block has needed.
-    """
-
-    surface: FloatArray
+    surface: FloatArray  # criterion and picked rows of every grid point (k, lam, K)
     picks: IntArray
-    choice: Choice
-    chosen_picks: IntArray
-    n_candidates: dict[int, int]
+    choice: Choice  # the chosen (k, lam, K)
+    chosen_picks: IntArray  # all picked rows of the chosen grid point: the first K of them represent K clusters
+    n_candidates: dict[int, int]  # candidates of every k
+    #: Largest residual of the absorption that the grid was evaluated with, and of that which is kept
     grid_residual: float
     residual: float
-    n_passes: int
+    n_passes: int  # most products with W that a block has needed
 
 
 def search_grid(
@@ -276,13 +249,7 @@ def keep_absorption(
 
 
 def _solve_pieces(
-    walk: StoredWalk,
-    positions: IntArray,
-    lams: tuple[float, ...],
-    tol: float,
-    width: int,
-    target: StoredArray,
-    k: int,
+    walk: StoredWalk, positions: IntArray, lams: tuple[float, ...], tol: float, width: int, target: StoredArray, k: int
 ) -> list[Piece]:
     """One piece for every block of candidates."""
     shared = (walk.neighbors, walk.reads, walk.order), lams, walk.start.nodes, tol, width, target

@@ -24,21 +24,11 @@ from cns_dask.array_types import ArrayLike, FloatArray
 
 @dataclass(frozen=True)
 class Clustering:
-    """Soft and hard clusters of some rows.
+    """Soft and hard clusters of some rows."""
 
-    Attributes
-    ----------
-    memberships
-        F, rows on the simplex (row, cluster).
-    labels
-        First largest membership of every row (row,).
-    confidence
-        0 where no cluster is preferred to 1 where only one is in reach (row,).
-    """
-
-    memberships: ArrayLike
-    labels: ArrayLike
-    confidence: ArrayLike
+    memberships: ArrayLike  # F, rows on the simplex (row, cluster)
+    labels: ArrayLike  # first largest membership of every row (row,)
+    confidence: ArrayLike  # 0 where no cluster is preferred to 1 where only one is in reach (row,)
 
 
 def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None) -> Clustering:

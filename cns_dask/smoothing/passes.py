@@ -1,20 +1,20 @@
-"""Passes over the graph: products with W of a block of columns, tile by tile.
+"""Passes over the graph: products with W of a block of vectors, tile by tile.
 
 | symbol | variable    | shape       | meaning                                                              |
 |--------|-------------|-------------|----------------------------------------------------------------------|
 | W      | `neighbors` | (n, k)      | transition matrix: 1/k at each listed neighbour                       |
-| u      | `ring`      | (s, n, b)   | the last few Newton polynomials of W times the unit columns, in turns |
+| u      | `ring`      | (s, n, b)   | the last few Newton polynomials of W times the unit vectors, in turns |
 | x      | `solution`  | (lam, n, b) | sums of multiples of them                                            |
 
-A block is as wide as one line of the cache (16 columns in single precision): a pass then costs one line for every
+A block is as wide as one line of the cache (16 vectors in single precision): a pass then costs one line for every
 entry of the graph, and nothing else matters. Numba does not keep a row's sum in registers by itself (measured: three
 times slower), so the sum over a row's neighbours is written as LLVM vectors: `smooth_row`.
 
-Rows come in tiles. A tile in which a column is nowhere above `drop` is set to 0 in that column, and a tile that reads
+Rows come in tiles. A tile in which a vector is nowhere above `drop` is set to 0 in that vector, and a tile that reads
 only tiles of 0 is not computed. What is dropped that way is at most `drop` in every entry and pass.
 
-Every entry is computed by the same operations in the same order whatever the other columns of its block are, so a
-column does not depend on its block to the last bit.
+Every entry is computed by the same operations in the same order whatever the other vectors of its block are, so a
+vector does not depend on its block to the last bit.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def smooth_tiles(
     lanes
         A tuple as long as a block is wide.
     peaks
-        Receives the largest absolute value of every column (b,).
+        Receives the largest absolute value of every vector (b,).
     """
     n_rows, k = neighbors.shape
     before, then = (now - 1) % len(ring), (now + 1) % len(ring)
@@ -120,12 +120,12 @@ def smooth_tiles(
         for row in range(first, last):
             smooth_row(neighbors, block, previous, out, highest, row, mean, own, kept, lanes)
         live[then, tile] = False
-        for column in range(len(peaks)):
-            if highest[column] >= drop:
+        for vector in range(len(peaks)):
+            if highest[vector] >= drop:
                 live[then, tile] = True
-                peaks[column] = max(peaks[column], highest[column])
-            elif highest[column] > 0:
-                out[first:last, column] = 0
+                peaks[vector] = max(peaks[vector], highest[vector])
+            elif highest[vector] > 0:
+                out[first:last, vector] = 0
 
 
 @compiled

@@ -7,8 +7,6 @@
 | c_jl   | products   | (c, c)     | inner products x_j . x_l                                   |
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray

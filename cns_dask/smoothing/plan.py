@@ -4,8 +4,6 @@ Like those of the search they follow from the data and the grid alone: the same 
 cluster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -28,38 +26,20 @@ SUMMED_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class SmoothingSizes:
-    """What the smoothing stages are cut into.
+    """What the smoothing stages are cut into."""
 
-    Attributes
-    ----------
-    n_rows
-        Number of rows.
-    grid
-        The (k, lam, K) that are tried.
-    n_candidates
-        Candidates at every k: at most so many before they are found.
-    rows_per_chunk
-        Rows of one chunk of absorption and memberships as they are stored.
-    block_width
-        Candidates whose absorption is solved together.
-    rows_per_absorption_chunk
-        Rows of one chunk of solved absorption in scratch.
-    number_bytes
-        Size of a number in scratch.
-    """
-
-    n_rows: int
-    grid: Grid
-    n_candidates: tuple[int, ...]
-    rows_per_chunk: int
-    block_width: int
-    rows_per_absorption_chunk: int
-    number_bytes: int
+    n_rows: int  # number of rows
+    grid: Grid  # the (k, lam, K) that are tried
+    n_candidates: tuple[int, ...]  # candidates at every k: at most so many before they are found
+    rows_per_chunk: int  # rows of one chunk of absorption and memberships as they are stored
+    block_width: int  # candidates whose absorption is solved together
+    rows_per_absorption_chunk: int  # rows of one chunk of solved absorption in scratch
+    number_bytes: int  # size of a number in scratch
 
     @property
     def absorption_bytes(self) -> int:
         """Memory of one candidate while it is solved: every lam's solution and the ring of passes, or, when it is
-        solved again in double precision, one solution, the ring and the column as it is written.
+        solved again in double precision, one solution, the ring and what is written.
         """
         searched = self.number_bytes * (len(self.grid.lams) + RING_PASSES + 1)
         return self.n_rows * max(searched, FLOAT_BYTES * (RING_PASSES + 4))

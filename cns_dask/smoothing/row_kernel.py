@@ -3,8 +3,6 @@
 Numba does not keep the sum of a row of a block in registers by itself (measured: three times slower).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir
@@ -29,8 +27,8 @@ def smooth_row(
 ) -> Any:
     """Write `mean * (sum of the row's neighbours) + own * (the row) + keep * (the row of previous)` into row of `out`.
 
-    `peaks` (b,) grows to the largest absolute value that was written in each column. `lanes` is a tuple of as many
-    integers as the block has columns: the compiler has to know b.
+    `peaks` (b,) grows to the largest absolute value that was written in each vector. `lanes` is a tuple of as many
+    integers as the block has vectors: the compiler has to know b.
     """
     signature = types.void(neighbors, block, previous, out, peaks, row, mean, own, keep, lanes)
 

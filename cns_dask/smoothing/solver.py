@@ -23,8 +23,6 @@ A change d of u in pass i (rounding, or small values that are dropped) changes t
 the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,21 +54,11 @@ KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2 * 2**30
 
 @dataclass(frozen=True)
 class SolvedBlock:
-    """Some columns of (I - (1-lam) W)^-1 for every lam.
+    """Some columns of (I - (1-lam) W)^-1 for every lam."""
 
-    Attributes
-    ----------
-    values
-        The columns (lam, row, point).
-    residuals
-        Largest absolute residual of each (lam, point); it bounds the error of lam times the column.
-    n_passes
-        Products with W that were needed.
-    """
-
-    values: FloatArray
-    residuals: FloatArray
-    n_passes: int
+    values: FloatArray  # the columns (lam, row, point)
+    residuals: FloatArray  # largest absolute residual of each (lam, point); it bounds the error of lam times the column
+    n_passes: int  # products with W that were needed
 
 
 def precision_for(tol: float) -> type[np.floating[Any]]:

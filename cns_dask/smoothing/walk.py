@@ -22,18 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Walk:
-    """The random walk on the graph of one k, that is W, with rows numbered so that neighbours lie close together.
+    """The random walk on the graph of one k, that is W, with rows numbered so that neighbours lie close together."""
 
-    Attributes
-    ----------
-    neighbors
-        The k neighbours of every row, by their new numbers (n, k), unsigned: they index without a look at their sign.
-    reads
-        Tiles of rows in which each tile has neighbours (tile, TILE_READS).
-    """
-
+    #: The k neighbours of every row, by their new numbers (n, k), unsigned: they index without a check of their sign
     neighbors: ArrayLike
-    reads: ArrayLike
+    reads: ArrayLike  # tiles of rows in which each tile has neighbours (tile, TILE_READS)
 
 
 def order_rows(neighbors: IntArray) -> IntArray:
@@ -91,8 +84,8 @@ def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> c
     available = graph.indices.shape[1]
     k = available if n_neighbors is None else n_neighbors
     check_integer("n_neighbors", k, 1, available)
-    columns = np.asarray(graph.indices[:, :k])
-    return _matrix(columns, np.full(columns.size, 1 / k))
+    neighbors = np.asarray(graph.indices[:, :k])
+    return _matrix(neighbors, np.full(neighbors.size, 1 / k))
 
 
 def _matrix(neighbors: IntArray, values: ArrayLike) -> csr_matrix:

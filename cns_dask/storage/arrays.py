@@ -43,10 +43,10 @@ class RetryingStore(zarr.storage.WrapperStore[Any]):
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a file."""
-        found = await with_retries_async(self._store.get, key, prototype, byte_range)
-        if found is None and self.strict and "/c/" in key:
+        content = await with_retries_async(self._store.get, key, prototype, byte_range)
+        if content is None and self.strict and "/c/" in key:
             raise DamagedError(f"The chunk {key} of a result is missing. {ADVICE}")
-        return found
+        return content
 
     async def set(self, key: str, value: Any) -> None:
         """Write a file."""
@@ -165,11 +165,13 @@ class StoredArray:
         except (ValueError, RuntimeError) as error:  # of checksums, and of Blosc
             if isinstance(error, DamagedError):
                 raise
-            if self._is_input:
-                raise InvalidDataError(
-                    f"A chunk of the data cannot be read ({error}). Write it again, or leave it out."
-                ) from error
-            raise DamagedError(f"A chunk of {self._array.name} is damaged ({error}). {ADVICE}") from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> Exception:
+        """The error for a chunk that cannot be read: of the caller's data, or of our own."""
+        if self._is_input:
+            return InvalidDataError(f"A chunk of the data cannot be read ({error}). Write it again, or leave it out.")
+        return DamagedError(f"A chunk of {self._array.name} is damaged ({error}). {ADVICE}")
 
     def lazy(self, chunks: tuple[int, ...] | None = None) -> da.Array:
         """A Dask array whose tasks each carry the opened array."""
@@ -217,7 +219,7 @@ class StoredArray:
         try:
             mapped = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as one's own
         except ValueError as error:
-            raise DamagedError(f"The chunk {file} is damaged ({error}). {ADVICE}") from error
+            raise self._damaged(error) from error
         chunk = np.asarray(mapped)
         origins = [number * size for number, size in zip(numbers, self.chunks, strict=True)]
         return chunk[tuple(slice(start - at, stop - at) for (start, stop), at in zip(bounds, origins, strict=True))]
@@ -235,10 +237,8 @@ def open_array(path: str, component: str | None = None) -> da.Array:
         array = zarr.open_array(store, path=component or "", mode="r")
     except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
         inside = _members(path) if component or "group" in str(error).lower() else ""
-        raise InvalidDataError(
-            f"{path}{(component and f' with component {component}') or ''} does not open as a Zarr array ({error}). "
-            f"{inside}"
-        ) from error
+        what = f"{path} with component {component}" if component else path
+        raise InvalidDataError(f"{what} does not open as a Zarr array ({error}).{inside}") from error
     return open_input_array(array, path)
 
 
@@ -291,9 +291,9 @@ def _members(location: str) -> str:
     try:
         names = [name for name, _ in open_input_group(location).members(max_depth=None) if isinstance(_, zarr.Array)]
     except Exception:
-        return "Give the path of an array, or of a group with the array's name as component."
+        return " Give the path of an array, or of a group with the array's name as component."
     shown = ", ".join(sorted(names)[:8]) or "none"
-    return f"Give the name of an array of the group as component; it has {shown}."
+    return f" Give the name of an array of the group as component; it has {shown}."
 
 
 def _refuse_code(metadata: Any, location: str) -> None:

@@ -1,7 +1,5 @@
 """How many rows one chunk holds: it follows from the data alone, because sums must not depend on the workers."""
 
-from __future__ import annotations
-
 import math
 
 FLOAT_BYTES = 8  # of a float64

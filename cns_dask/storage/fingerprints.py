@@ -1,6 +1,4 @@
-"""Short words for values: what tells one data set, or one way of working, from another."""
-
-from __future__ import annotations
+"""Digests of values: what tells one data set, or one plan, from another."""
 
 import hashlib
 from importlib.metadata import version

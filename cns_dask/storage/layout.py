@@ -6,8 +6,6 @@ per stage, planned and used memory, and the fingerprint of data and settings; th
 recall. Every chunk carries a checksum. Data only, never pickles.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,22 +71,12 @@ UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise do
 
 @dataclass(frozen=True)
 class ArrayPlan:
-    """An array before it is made.
+    """An array before it is made."""
 
-    Attributes
-    ----------
-    name
-        A name of `LAYOUT`, or any other for a `scratch` array, which is removed before the run ends.
-    shape, chunks
-        Its shape, and that of its chunks.
-    dtype
-        Its type; None for the one in `LAYOUT`.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # a name of `LAYOUT`, or any other for a `scratch` array, which is removed before the run ends
+    shape: tuple[int, ...]  # its shape, and that of its chunks
     chunks: tuple[int, ...]
-    dtype: str | None = None
+    dtype: str | None = None  # its type; None for the one in `LAYOUT`
     scratch: bool = False
 
     @property

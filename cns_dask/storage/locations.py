@@ -70,7 +70,7 @@ class Location:
         self.path = str(Path(text).expanduser().absolute()) if self.is_local else text.rstrip("/")
         protocol, _, key = self.path.partition("://")
         if not self.is_local and (not protocol or "/" not in key.strip("/") or set(key) & set("*?[]")):
-            raise StoreError(f"{text} is not a URL of a bucket and something in it, without any of * ? [ ].")
+            raise StoreError(f"{text} must name a bucket and a path in it, without any of * ? [ ].")
 
     def __str__(self) -> str:
         return self.path
@@ -150,19 +150,19 @@ class Location:
         """Names of the files and folders in a folder; none if it is not there."""
         at = self._at(folder)
         try:
-            found = with_retries(os.listdir, at) if self.is_local else with_retries(self._files.ls, at, detail=False)
+            paths = with_retries(os.listdir, at) if self.is_local else with_retries(self._files.ls, at, detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted({str(path).rstrip("/").rpartition("/")[2] for path in found} - {""})
+        return sorted({str(path).rstrip("/").rpartition("/")[2] for path in paths} - {""})
 
     def versions(self) -> list[tuple[Any, ...]]:
         """Name, size and what changes with the content (etag or time) of every file below, or of the file itself."""
         if not self.is_local:
-            found = with_retries(self._files.find, self.path, detail=True)
+            files = with_retries(self._files.find, self.path, detail=True)
             keys = ("ETag", "etag", "LastModified", "mtime", "created")
             return sorted(
                 (name, info["size"], next((str(info[key]) for key in keys if info.get(key)), ""))
-                for name, info in found.items()
+                for name, info in files.items()
             )
         root = Path(self.path)
         files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
@@ -173,8 +173,8 @@ class Location:
         """Paths or URLs of the files below whose names match a pattern with * and ?."""
         if self.is_local:
             return sorted(str(path) for path in Path(self.path).glob(pattern))
-        found = with_retries(self._files.glob, self._at(pattern))
-        return sorted(f"{self.path.partition('://')[0]}://{str(path).lstrip('/')}" for path in found)
+        paths = with_retries(self._files.glob, self._at(pattern))
+        return sorted(f"{self.path.partition('://')[0]}://{str(path).lstrip('/')}" for path in paths)
 
     def remove(self, name: str = "") -> None:
         """Remove a file or a folder with all that it holds; nothing happens if it is not there."""

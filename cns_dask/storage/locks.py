@@ -4,8 +4,6 @@ Locks are numbered, and only made where none is: whoever takes over from a dead 
 that try, one succeeds. A run that was only asleep sees the higher number when it wakes, and ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -77,7 +75,7 @@ def _take(location: Location, content: dict[str, Any], tell: Callable[[str], Non
     if not location.claim(_name(number), _text(content)):
         _refuse(location.read(_name(number)))
     others = {each: location.read(_name(each)) for each in _numbers(location) if each != number}
-    new = [found for each, found in others.items() if each >= last and found is not None and found != dead]
+    new = [lock for each, lock in others.items() if each >= last and lock is not None and lock != dead]
     if new:  # made while the last one went: both withdraw rather than both stay
         location.remove(_name(number))
         _refuse(new[0])
@@ -161,7 +159,7 @@ def _text(content: dict[str, Any]) -> bytes:
 
 def _parsed(content: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(content or b"{}")
+        parsed = json.loads(content or b"{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}

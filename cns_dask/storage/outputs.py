@@ -10,8 +10,6 @@
 Every new work has a folder of another name: tasks that still run for one that was given up cannot write into it.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -22,14 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cns_dask.errors import (
-    InvalidDataError,
-    InvalidSettingError,
-    OutputError,
-    OutputInUseError,
-    StoreError,
-    UsageError,
-)
+from cns_dask.errors import InvalidDataError, InvalidSettingError, OutputError, OutputInUseError, StoreError, UsageError
 from cns_dask.storage.arrays import open_group
 from cns_dask.storage.layout import FORMAT_VERSION, Kind
 from cns_dask.storage.locations import Location
@@ -202,7 +193,7 @@ def _clear(unfinished: Location, scratch: Location | None = None) -> None:
 
 
 def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[str] | None) -> None:
-    """Remove what a run has left that was killed when its result was in location already."""
+    """Remove what a run has left that was killed when its result was in place already."""
     saved = _parsed(unfinished.read("run.json"))
     if saved is None or differences(saved.get("work"), work) or not str(saved.get("folder", "")).isalnum():
         return
@@ -274,7 +265,7 @@ def check_output(out: str | os.PathLike[str], kind: Kind, *, overwrite: bool = F
         if not overwrite:
             raise OutputError(f"{out} already exists. Choose another output, or overwrite it.")
         if kind_of(target) != kind:
-            raise OutputError(f"{out} is not a {kind}, and is not overwritten by one. Choose another output.")
+            raise OutputError(f"{out} is not a {kind}, so it is not overwritten. Choose another output.")
     return target
 
 

@@ -3,8 +3,6 @@
 Plain values are JSON's own. Arrays, tuples and registered dataclasses are objects with one key that tells which.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -99,5 +97,5 @@ def typed_record(record: type[T], values: Any) -> T:
     allowed = {name: (hint | int) if isinstance(0.0, hint) else hint for name, hint in hints.items()}
     fits = isinstance(values, dict) and values.keys() == hints.keys()
     if not fits or not all(isinstance(values[name], kind) for name, kind in allowed.items()):
-        raise NotAResultError(f"This is not a result of cns_dask: it has {values!r} for {record.__name__}.")
+        raise NotAResultError(f"This is not a result of cns_dask: its {record.__name__.lower()} is {values!r}.")
     return record(**values)

@@ -101,6 +101,11 @@ class ResultWriter(ResultStore):
             each.make()
             require_group(each)
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What has been described so far."""
+        return dict(open_group(self.location).attrs.asdict())
+
     def describe(self, **attributes: Any) -> None:
         """Add attributes: plain values only."""
         open_group(self.location, "r+").attrs.update(attributes)
@@ -176,9 +181,9 @@ def _check_array(name: str, array: Any) -> None:
     spec = LAYOUT[name]
     kind, ndim = np.dtype(spec.dtype).kind, len(spec.dims)
     if getattr(array, "ndim", None) != ndim or array.dtype.kind != kind:
-        shape = f"{getattr(array, 'ndim', 'no')} dimension(s) of type {getattr(array, 'dtype', 'group')}"
+        shape = f"{array.ndim} dimension(s) of type {array.dtype}" if hasattr(array, "ndim") else "no dimensions"
         raise NotAResultError(
-            f"This is not a result of cns_dask: its array {name} has {shape} instead of {ndim} of a type like "
+            f"This is not a result of cns_dask: {name} has {shape} instead of {ndim} dimension(s) of a type like "
             f"{spec.dtype}."
         )
 

@@ -3,36 +3,44 @@ import threading
 import time
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import LocalCluster
 
 from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
-from cns_dask.execution import cluster as runtime
-from cns_dask.execution.cluster import check_memory, connection, run
-
-
-def test_run_returns_values_in_order_and_counts_each():
-    done = []
-    tasks = [dask.delayed(pow)(2, dask.delayed(int)(n)) for n in range(5)]
-    for scheduler in ("synchronous", "threads"):
-        with dask.config.set(scheduler=scheduler):
-            assert run(tasks, lambda: done.append(1)) == [1, 2, 4, 8, 16]
-    assert len(done) == 10
+from cns_dask.execution import cluster as module
+from cns_dask.execution.cluster import (
+    active_client,
+    check_location_is_shared,
+    check_memory,
+    connection,
+    in_worker_memory,
+    inside_task,
+    on_every_worker,
+    processes,
+)
+from cns_dask.storage.locations import Location
 
 
 def test_memory_that_is_too_small_is_refused_with_both_numbers():
-    with pytest.raises(NotEnoughMemoryError, match=r"at least \d+ MiB for its \d+ threads\. Got \d+ MiB"):
+    with pytest.raises(
+        NotEnoughMemoryError,
+        match=r"needs 953674316 MiB of memory on this machine for its \d+ thread\(s\), which has \d+ MiB",
+    ):
         check_memory(lambda threads: 10**15)
     check_memory(lambda threads: threads)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1"])
 def test_a_scheduler_that_does_not_answer(address, monkeypatch):
-    monkeypatch.setattr(runtime, "CONNECT_SECONDS", 1)
-    with pytest.raises(SchedulerError, match=r"must answer at .* within 1 s"), connection(scheduler=address):
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
+    with (
+        pytest.raises(SchedulerError, match=rf"No Dask scheduler answers at {address} within 1 s"),
+        connection(scheduler=address),
+    ):
         pass
-    assert runtime.active_client() is None
+    assert active_client() is None
 
 
 def test_a_scheduler_and_workers_that_come_later_are_waited_for(tmp_path, capsys):
@@ -49,15 +57,18 @@ def test_a_scheduler_and_workers_that_come_later_are_waited_for(tmp_path, capsys
     thread.start()
     try:
         with connection(scheduler_file=str(file), wait_for=2):
-            assert len(runtime.active_client().scheduler_info(n_workers=-1)["workers"]) == 2
-        assert "waiting: 2 workers must have joined. Got 0 so far." in capsys.readouterr().err
+            assert len(active_client().scheduler_info(n_workers=-1)["workers"]) == 2
+        assert "waiting: 0 of 2 workers have joined." in capsys.readouterr().err
     finally:
         thread.join()
         started[0].close()
 
 
 def test_only_one_place_to_run_can_be_named():
-    with pytest.raises(InvalidSettingError, match="Only one of"), connection(scheduler="tcp://x:1", workers=2):
+    with (
+        pytest.raises(InvalidSettingError, match="Give only one of scheduler, scheduler file and workers"),
+        connection(scheduler="tcp://x:1", workers=2),
+    ):
         pass
 
 
@@ -70,9 +81,9 @@ def test_the_memory_check_counts_the_threads_that_will_run():
 
 
 def test_a_scheduler_file_that_does_not_exist(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
     with (
-        pytest.raises(SchedulerError, match="must answer at .*none.json"),
+        pytest.raises(SchedulerError, match="No Dask scheduler answers at .*none.json within 1 s"),
         connection(scheduler_file=str(tmp_path / "none.json")),
     ):
         pass
@@ -80,13 +91,79 @@ def test_a_scheduler_file_that_does_not_exist(tmp_path, monkeypatch):
 
 def test_a_cluster_of_this_machine_is_used_while_connected():
     with connection(workers=1):
-        assert runtime.active_client() is not None
-        assert run([dask.delayed(np.sum)([1, 2])]) == [3]
-    assert runtime.active_client() is None
+        assert active_client() is not None
+        assert dask.delayed(np.sum)([1, 2]).compute() == 3
+    assert active_client() is None
 
 
 def test_no_client_is_active_by_default():
-    assert runtime.active_client() is None
+    assert active_client() is None
     with connection():
-        assert runtime.active_client() is None
-        assert run([dask.delayed(np.sum)([1, 2])]) == [3]
+        assert active_client() is None
+        assert dask.delayed(np.sum)([1, 2]).compute() == 3
+
+
+def test_this_process_is_the_only_one_without_a_cluster(tmp_path):
+    ((name, threads, limit),) = processes()
+    assert name == "this machine"
+    assert threads == dask.system.CPU_COUNT
+    assert 2**26 < limit < 2**50
+    assert on_every_worker(pow, 2, 5) == {"this process": 32}
+    check_location_is_shared(Location(tmp_path / "nowhere"))  # nobody else has to see it
+    X = da.arange(10, chunks=4)
+    assert in_worker_memory(X) is X
+
+
+def test_what_every_worker_says_is_told_by_its_address(client):
+    workers = [f"worker {address}" for address in client.scheduler_info(n_workers=-1)["workers"]]
+    assert on_every_worker(pow, 2, 5) == dict.fromkeys(workers, 32)
+    assert [name for name, _, _ in processes()] == workers
+    assert {threads for _, threads, _ in processes()} == {1}
+    with pytest.raises(SchedulerError, match=r"No worker could run pow \(ZeroDivisionError: .*\)"):
+        on_every_worker(pow, 0, -1)
+
+
+def test_a_folder_that_workers_cannot_see_is_refused(client, tmp_path):
+    folder = Location(tmp_path)
+    folder.write("zarr.json", b"")
+    check_location_is_shared(folder)
+    with pytest.raises(SchedulerError, match=r"Some workers cannot see the folder of the result \(.*nowhere\): tcp://"):
+        check_location_is_shared(folder / "nowhere")
+
+
+def test_an_array_goes_to_the_workers_chunk_by_chunk(client):
+    sent = in_worker_memory(da.arange(10, chunks=4))
+    assert sent.chunks == ((4, 4, 2),)
+    assert int(sent.sum().compute()) == 45
+
+
+def count_inside():
+    with inside_task():
+        return active_client() is not None, int(da.ones(10, chunks=5).sum().compute())
+
+
+def test_a_task_starts_work_of_its_own_where_it_runs(client):
+    assert client.submit(count_inside, pure=False).result() == (True, 10)
+    with dask.config.set(scheduler="threads"):
+        assert dask.delayed(count_inside)().compute() == (False, 10)
+
+
+def test_tls_needs_all_three_files(tmp_path):
+    (tmp_path / "ca.pem").write_text("")
+    tls = (str(tmp_path / "ca.pem"), None, str(tmp_path / "none.pem"))
+    with (
+        pytest.raises(
+            InvalidSettingError, match="TLS needs three files that exist. There is none for --tls-cert, --tls"
+        ),
+        connection(scheduler="tls://127.0.0.1:1", tls=tls),
+    ):
+        pass
+
+
+def test_a_cluster_without_workers_is_refused():
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        connection(scheduler=empty.scheduler_address),
+        pytest.raises(SchedulerError, match="The scheduler has no workers. Start some first"),
+    ):
+        check_memory(lambda threads: 0)

@@ -239,11 +239,11 @@ def test_a_record_that_is_missing_or_damaged_is_told_from_one_of_nothing(tmp_pat
 
 
 def test_rows_in_memory_are_shared_with_workers_only(begin, client):
-    X = da.from_array(np.arange(20.0).reshape(10, 2), chunks=(4, 2))
-    run = begin()
-    assert run.share(X) is X
-    with dask.config.set(scheduler=client):
-        shared = run.share(X)
-        assert run.writer.scratch.names() == ["input", "zarr.json"]
-        assert shared.chunks == X.chunks
-        np.testing.assert_array_equal(shared.compute(), np.arange(20.0).reshape(10, 2))
+    run, X = begin(), da.from_array(np.arange(20.0).reshape(10, 2), chunks=(4, 2))
+    with dask.config.set(scheduler="threads"):
+        assert run.share(X) is X
+    assert run.writer.scratch.names() == ["zarr.json"]
+    shared = run.share(X)
+    assert run.writer.scratch.names() == ["input", "zarr.json"]
+    assert shared.chunks == X.chunks
+    np.testing.assert_array_equal(shared.compute(), np.arange(20.0).reshape(10, 2))

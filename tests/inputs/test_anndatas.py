@@ -58,14 +58,14 @@ def test_components_that_are_not_there(cells, path, blobs):
         for component in ("obs", "obsm", "X/a"):
             with pytest.raises(InvalidSettingError, match=f"must be X, obsm/KEY or layers/KEY.*Got {component}"):
                 open_data(source, component=component)
-    with pytest.raises(InvalidSettingError, match="There is no X_umap in obsm. It has X_pca"):
+    with pytest.raises(InvalidSettingError, match="There is no X_umap in obsm. It holds X_pca"):
         open_data(cells, component="obsm/X_umap")
     with pytest.raises(InvalidSettingError, match="x.h5ad has no component obsm/X_umap"):
         open_data(path, component="obsm/X_umap")
 
 
 def test_names_that_are_not_there_or_not_unique(cells):
-    with pytest.raises(InvalidSettingError, match=r"Some of the columns \['v', 'nothing'\] are no names of variables"):
+    with pytest.raises(InvalidSettingError, match=r"Some of the columns \['v', 'nothing'\] are not names of variables"):
         open_data(cells, columns=["v", "nothing"])
     cells.var_names = list("vvxyz")
     with pytest.raises(InvalidDataError, match="Some variables have the same name"):

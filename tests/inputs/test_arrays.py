@@ -60,7 +60,7 @@ def test_columns_of_an_array_are_positions():
         np.testing.assert_array_equal(open_data(source, columns=[2, 0]).X.compute(), X[:, [2, 0]])
         assert open_data(source, columns=["-1"]).X.compute().ravel().tolist() == X[:, 2].tolist()  # a command line's
         for columns in ([3], ["a"], [None]):
-            with pytest.raises(InvalidSettingError, match="columns of an array are positions, 0 to 2"):
+            with pytest.raises(InvalidSettingError, match="must be positions from 0 to 2"):
                 open_data(source, columns=columns)
 
 
@@ -79,5 +79,14 @@ def test_an_array_of_a_zarr_group_is_its_component(tmp_path):
         data = open_data(group, component="night/x")
         assert data.in_memory == (store is None)  # workers would find nothing there
         np.testing.assert_array_equal(data.X.compute(), X)
-        with pytest.raises(InvalidSettingError, match=r"Name an array of the Zarr group as component. It has \['night"):
+        with pytest.raises(
+            InvalidSettingError, match=r"component must name an array of the Zarr group, which has \['night"
+        ):
             open_data(group)
+
+
+def test_a_component_that_a_zarr_group_does_not_have_is_named():
+    group = zarr.create_group(None)
+    group.create_array("x", shape=X.shape, chunks=(4, 3), dtype="f8")[...] = X
+    with pytest.raises(InvalidSettingError, match="nope"):
+        open_data(group, component="nope")

@@ -66,7 +66,7 @@ def test_bad_arrays(source, message):
 
 @pytest.mark.parametrize("columns", ["price", [True, False, True, True, True]])
 def test_columns_are_a_list_of_names_or_positions(blobs, columns):
-    with pytest.raises(InvalidSettingError, match="columns is a list of names or positions"):
+    with pytest.raises(InvalidSettingError, match="columns must be a list of names or positions"):
         open_data(blobs, columns=columns)
 
 

@@ -75,6 +75,8 @@ def test_sparse_files_keep_the_chosen_columns(tmp_path):
 def test_bad_paths(tmp_path):
     with pytest.raises(DataNotFoundError, match="There are no data at .*missing.npy: nothing exists there"):
         open_data(tmp_path / "missing.npy")
+    with pytest.raises(DataNotFoundError, match=r"There are no data at .*x\[1\].npy"):  # no pattern of .npy files
+        open_data(tmp_path / "x[1].npy")
     with pytest.raises(InvalidDataError, match="is read from a disk only, not from https://localhost/x.npy"):
         open_data("https://localhost/x.npy")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)

@@ -47,7 +47,8 @@ def test_too_few_rows_are_left(blobs):
     with pytest.raises(InvalidDataError, match=r"At least 2 rows must have finite values only\. Got 1 of 50"):
         CNS(missing="skip").fit(X)
     graph = CNS().fit(blobs).result_.graph
-    with pytest.raises(InvalidDataError, match=r"NaN or infinite values in 1 row\(s\), which a given graph"):
+    message = r"There are NaN or infinite values in 1 row\(s\), which a given graph does not allow"
+    with pytest.raises(InvalidDataError, match=message):
         CNS(missing="skip").fit(np.vstack([blobs[:599], np.full((1, 5), np.inf)]), graph=graph)
 
 

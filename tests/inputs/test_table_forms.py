@@ -101,7 +101,7 @@ def test_a_table_that_has_changed_is_an_error(blobs):
     table = dd.from_map(part, range(3), meta=pd.DataFrame(columns=NAMES, dtype=float))
     model = CNS(n_neighbors=12, lam=0.1).fit(table)
     state["rows"] = 199
-    with pytest.raises(InvalidDataError, match="has changed since it was clustered: 199 rows are not those of then"):
+    with pytest.raises(InvalidDataError, match="has changed since it was clustered: 199 rows differ"):
         model.labels_.compute(scheduler="synchronous")
 
 
@@ -148,7 +148,7 @@ def test_partitions_are_recognised_alone_together_and_again():
     assert index.rows(frame) == [slice(0, 2), slice(2, 5)]
     assert index.rows(pd.concat([cuts[2], cuts[0]])) == [slice(2, 5), slice(0, 2)]
     for other in (frame[:1], frame[1:3], frame[:2].assign(a=[1.0, 2.5]), frame[:2].set_axis(["v", "u"])):
-        with pytest.raises(InvalidDataError, match=f"{len(other)} rows are not those of then"):
+        with pytest.raises(InvalidDataError, match=f"{len(other)} rows differ"):
             index.rows(other)
 
 

@@ -65,7 +65,7 @@ def test_neighbours_of_some_columns(blobs):
 
 def test_wrong_columns_and_files(tmp_path):
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]})
-    with pytest.raises(InvalidSettingError, match="The table has no columns z. It has a, b."):
+    with pytest.raises(InvalidSettingError, match="not in the table: z. It has a, b."):
         open_data(table, columns=["a", "z"])
     with pytest.raises(InvalidDataError, match="Some columns have the same name"):
         open_data(pd.concat([table, table], axis=1))

@@ -56,7 +56,7 @@ def test_variables_are_features(cube, blobs):
         open_data(data)
     names = [f"v{at}" for at in range(5)]
     np.testing.assert_array_equal(open_data(data, columns=names).X.compute(), blobs)
-    with pytest.raises(InvalidSettingError, match=r"The data set has no variables \['w'\]"):
+    with pytest.raises(InvalidSettingError, match=r"not variables of the data set: \['w'\]"):
         open_data(data, columns=["v1", "w"])
     with pytest.raises(InvalidSettingError, match="needs one variable"):
         open_data(data, columns=names, features="lat")
@@ -72,7 +72,7 @@ def test_dimensions_and_labels(cube, blobs):
         open_data(cube, features="depth")
     flat = xr.DataArray(blobs, dims=("row", "gene"), coords={"gene": list("abcde")})
     np.testing.assert_array_equal(open_data(flat, columns=["c", "a"]).X.compute(), blobs[:, [2, 0]])
-    with pytest.raises(InvalidSettingError, match="Some columns are no labels of gene"):
+    with pytest.raises(InvalidSettingError, match="Some columns are not labels of gene"):
         open_data(flat, columns=["z"])
     with pytest.raises(InvalidDataError, match="at least 2 row"):
         open_data(flat[:0])

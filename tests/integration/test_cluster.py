@@ -47,9 +47,9 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
     with dask.config.set(scheduler="threads"):
         np.testing.assert_array_equal(CNS(n_neighbors=(8, 16)).fit(X).labels_.compute(), model.labels_.compute())
     seen = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["recorder"].seen)
-    assert len(seen["solve_and_write"]) == 2
-    assert len(seen["gram_of_rows"]) == 2
-    assert len(seen["start_walk"]) == 2
+    assert len(seen["solve"]) == 2  # tasks have the names of their steps
+    assert len(seen["gram"]) == 2
+    assert len(seen["start"]) == 2
     assert len(seen["search_block"]) == 2
 
 
@@ -74,7 +74,7 @@ def test_neither_arrays_nor_files_travel_inside_the_graphs_of_a_fit(client, tmp_
 
 def test_errors_of_a_worker_reach_the_caller_as_they_are(client, tmp_path):
     X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
-    with pytest.raises(InvalidDataError, match="norm 0: 2"):
+    with pytest.raises(InvalidDataError, match=r"norm 0 after centring\): 2"):
         fit(da.from_array(X), Settings(metric="cosine"), out=tmp_path / "r.zarr")
     assert list(tmp_path.iterdir()) == []
 
@@ -88,7 +88,7 @@ def test_prediction_is_lazy_and_runs_on_the_workers(client, blobs):
 
 
 def test_workers_are_checked_before_anything_runs(client, tmp_path):
-    with pytest.raises(NotEnoughMemoryError, match=r"worker tcp://.* must be at least"):
+    with pytest.raises(NotEnoughMemoryError, match=r"MiB of memory on worker tcp://"):
         check_memory(lambda threads: 10**15)
     with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
         check_location_is_shared(Location(tmp_path / "nowhere"))

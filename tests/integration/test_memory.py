@@ -50,7 +50,7 @@ def test_at_the_minimum_of_the_plan_and_at_half_of_it(tmp_path):
         assert max(peaks.values()) <= needed
     with cluster_of(needed // 2) as cluster, Client(cluster):
         mib, half = f"{needed / 2**20:.0f} MiB", f"{needed // 2 / 2**20:.0f} MiB"
-        with pytest.raises(NotEnoughMemoryError, match=rf"needs {mib} of memory on .* 1 threads, which has {half}"):
+        with pytest.raises(NotEnoughMemoryError, match=rf"needs {mib} of memory on .* 1 thread\(s\), which has {half}"):
             fit(tmp_path / "x.npy", Settings(), out=tmp_path / "s.zarr")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr", "x.npy"]
 

@@ -44,9 +44,9 @@ def test_places_in_an_object_store(s3):
     assert (place.names(), place.read("a"), place.exists("a")) == ([], None, False)
     place.write("a", b"1")
     place.write("b/c", b"2")
-    before = place.marks()
+    before = place.versions()
     place.write("a", b"3")
-    assert place.marks() != before
+    assert place.versions() != before
     assert (place.names(), place.names("b"), place.read("a")) == (["a", "b"], ["c"], b"3")
     assert place.claim("lock", b"1")
     assert not place.claim("lock", b"2")
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up(stored_rows, undisturbed, small_plan, tmp_path):
 
     told = []
     try:
-        with pytest.raises(OutputError, match=r"room for the result.*No space left on device.*run the same again"):
+        with pytest.raises(OutputError, match=r"disk is full \(No space left on device\).*run the same again"):
             fit(stored_rows, Settings(method="cells"), out=disk / "r.zarr", progress=Filler())
         (disk / "filler").unlink()
         result = fit(stored_rows, Settings(method="cells"), out=disk / "r.zarr", progress=LineProgress(told.append))

@@ -1,5 +1,7 @@
 """Search in cells: what it promises, on inputs that are hard for it."""
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from cns_dask.neighbors.cells import (
     shifted,
     stored_cells,
 )
+from cns_dask.storage.layout import Kind
 from cns_dask.storage.store import open_store
 
 
@@ -133,16 +136,16 @@ def test_centers_depend_neither_on_the_parts_of_the_sample_nor_on_threads():
     assert len(learn_centers([sample[:5]], 40, seed=0)[0]) == 5
 
 
-def cells_of(points, n_cells, chunk, reach=1.0):
-    """Rows in the cells of some of them."""
-    offset = points.mean(axis=0)
+def cells_of(points, n_cells, chunk, offset=None):
+    """Rows in cells around the first of them; the rows as they are held there, and their cells."""
+    offset = points.mean(axis=0) if offset is None else offset
     rounded = shifted(points, offset)
     centers = rounded[:n_cells]
     own = nearest_centers(rounded, centers)[:, 0]
     rows = np.argsort(own, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n_cells))])
     stored = zarr.array(rounded[rows], chunks=(chunk, points.shape[1])), zarr.array(rows, chunks=(chunk,))
-    return Cells(centers, starts, *stored, offset, reach), rounded, own
+    return Cells(centers, starts, *stored, offset, reach=1.0), rounded, own
 
 
 @settings(max_examples=25)
@@ -150,13 +153,12 @@ def cells_of(points, n_cells, chunk, reach=1.0):
 def test_a_reach_of_1_misses_nothing_for_any_chunks(seed, n_features, chunk, ties):
     rng = np.random.default_rng(seed)
     points = rng.integers(-2, 3, (240, n_features)).astype(float) if ties else rng.standard_normal((240, n_features))
-    points -= points.mean(axis=0).round()
-    cells, rounded, own = cells_of(points - ties * points.mean(axis=0), 9, chunk)
+    cells, rounded, own = cells_of(points, 9, chunk, offset=np.zeros(n_features))  # integers stay tied
     order = np.argsort(own, kind="stable")[40:180]
     found = search_cells(rounded[order], order, own[order], cells, 6)
     expected = sorted_lists(rounded[order], order, rounded, np.arange(240), 6)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6, atol=1e-12)
-    if not ties:
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+    if not ties:  # a row on the border of a cell may be left out for an equally near one
         np.testing.assert_array_equal(found[1], expected[1])
 
 
@@ -174,7 +176,7 @@ def test_only_chunks_in_reach_are_read():
             return cells.points[part]
 
     some = np.flatnonzero(own == 2)
-    search_cells(rounded[some], some, own[some], Cells(**{**vars(cells), "points": Watched()}), 5)
+    search_cells(rounded[some], some, own[some], replace(cells, points=Watched()), 5)
     assert reads == [100]
 
 
@@ -193,7 +195,7 @@ def test_rows_from_outside_find_their_nearest_in_the_order_that_they_came_in():
 def test_every_neighbor_is_found_with_the_reach_that_it_needs():
     points = blobs_of(500, 8)
     cells, rounded, own = cells_of(points, 25, 100)
-    rows, position = np.array(cells.rows[...]), np.argsort(cells.rows[...])
+    position = np.argsort(cells.rows[...])
     queries = np.argsort(own, kind="stable")[::9]
     squared, nearest = sorted_lists(rounded[queries], np.full(len(queries), -1), rounded, np.arange(500), 6)
     needed, visits = needed_reach(rounded[queries], np.sqrt(squared), position[nearest], cells)
@@ -201,19 +203,18 @@ def test_every_neighbor_is_found_with_the_reach_that_it_needs():
     assert (needed <= 1).all()
     np.testing.assert_array_equal(needed == -np.inf, own[nearest] == own[queries][:, None])
     for reach in (0.1, 0.3, 0.6):
-        some = Cells(**{**vars(cells), "reach": reach})
+        some = replace(cells, reach=reach)
         found = search_cells(rounded[queries], np.full(len(queries), -1), own[queries], some, 6)[1]
         in_reach = needed < reach - 1e-5
         assert 0 < in_reach.mean() < 1
         assert all(np.isin(nearest[i][in_reach[i]], found[i]).all() for i in range(len(queries)))
-    assert sorted(rows) == list(range(500))
 
 
 def test_stored_cells_are_those_of_the_graph(tmp_path):
     X = blobs_of(2500, 4)
     neighbor_graph(X, 10, method="cells", out=tmp_path / "cells.zarr")
-    cells = stored_cells(open_store(tmp_path / "cells.zarr", "graph of cns_dask"))
+    cells = stored_cells(open_store(tmp_path / "cells.zarr", Kind.GRAPH))
     np.testing.assert_allclose(cells.points[...] + cells.offset[...], X[cells.rows[...]], atol=1e-5)
     assert 0.05 <= cells.reach <= 1
     neighbor_graph(X, 10, method="exact", out=tmp_path / "exact.zarr")
-    assert stored_cells(open_store(tmp_path / "exact.zarr", "graph of cns_dask")) is None
+    assert stored_cells(open_store(tmp_path / "exact.zarr", Kind.GRAPH)) is None

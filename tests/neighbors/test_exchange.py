@@ -1,5 +1,7 @@
 """Rows on their way to another order: what is written is found again, wherever it goes."""
 
+import itertools
+
 import numpy as np
 import pytest
 import zarr
@@ -27,7 +29,7 @@ def test_every_chunk_collects_its_rows_in_the_order_of_their_keys(seed, rows, n_
         ordered = write_sorted(entry, keys[block], scratch, at * rows, point=points[block])
         np.testing.assert_array_equal(ordered, np.sort(keys[block]))
         cuts.append(at * rows + np.searchsorted(ordered, edges))
-    for chunk, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+    for chunk, (low, high) in enumerate(itertools.pairwise(edges)):
         parts = [slice(*cut[chunk : chunk + 2].tolist()) for cut in cuts]
         if low == high:
             assert all(part.start == part.stop for part in parts)

@@ -1,5 +1,7 @@
 """Graphs that the caller brings."""
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 
 from cns_dask import CNS, neighbor_graph
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
+from cns_dask.neighbors.given import check_block, listed, open_graph
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +68,21 @@ def test_our_own_graph_in_memory_and_stored(rows, reference, tmp_path):
         assert model.result_.graph.method == "exact"
 
 
+@pytest.mark.parametrize("form", ["in memory", "chunks along neighbors"])
+def test_a_graph_record_may_hold_any_arrays(form, rows, reference):
+    graph = neighbor_graph(rows, 25)
+    indices, distances = graph.indices, graph.distances
+    if form == "in memory":
+        indices, distances = da.compute(indices, distances)
+    else:
+        indices, distances = indices.rechunk((100, 7)), distances.rechunk((90, 9))
+    model = CNS(scale=False).fit(rows, graph=replace(graph, indices=indices, distances=distances))
+    np.testing.assert_array_equal(model.labels_, reference.labels_)
+
+
 def test_rows_without_the_rows_cannot_be_predicted(rows, tmp_path):
     model = CNS().fit(graph=lists(rows, K, own=False), out=tmp_path / "out.zarr")
-    with pytest.raises(NotAResultError, match="must hold the training rows"):
+    with pytest.raises(NotAResultError, match="holds no training rows, because only a graph was clustered"):
         model.predict(rows)
     assert model.result_.points is None
 
@@ -86,15 +101,18 @@ def test_graphs_that_are_none(rows):
         return wrong
 
     for graph, message in (
-        (changed(3, 2, 360), r"numbers of rows, 0 to 359\. Got others in 1 row\(s\): 3\."),
-        (changed(4, 2, -1), r"Got others in 1 row\(s\): 4\."),
-        (changed(5, 2, indices[5, 3]), r"different from each other\. Got duplicates in 1 row\(s\): 5\."),
+        (changed(3, 2, 360), r"lists a number that is no row \(0 to 359\) for 1 row\(s\): 3\."),
+        (changed(4, 2, -1), r"a number that is no row \(0 to 359\) for 1 row\(s\): 4\."),
+        (changed(5, 2, indices[5, 3]), r"lists a neighbour twice for 1 row\(s\): 5\."),
         (changed(6, 0, indices[7, 9] if indices[7, 9] not in indices[6] else 359), None),
-        (np.delete(indices, 0, axis=1)[:, :-1], "must list at least 19 neighbours besides the row itself"),
-        (indices.astype(float), "must be an array of integers"),
-        (indices[:, 0], "two dimensions, row and neighbor"),
-        (csr_matrix((360, 20)), "must be square"),
-        (csr_matrix((360, 360)), r"at least one\. Got none in 360 row\(s\): 0, 1, 2, 3, 4, \.\.\."),
+        (
+            np.delete(indices, 0, axis=1)[:, :-1],
+            "lists 18 neighbours, and the largest k needs 19 besides the row",
+        ),
+        (indices.astype(float), "array of integers with two dimensions.* 2 dimension.s. of type float64"),
+        (indices[:, 0], "two dimensions, row and neighbor; this one has 1 dimension"),
+        (csr_matrix((360, 20)), r"must be square, not of shape \(360, 20\)"),
+        (csr_matrix((360, 360)), r"lists no neighbour for 360 row\(s\): 0, 1, 2, 3, 4, \.\.\."),
     ):
         if message is None:
             assert CNS().fit(graph=graph).n_clusters_  # a row that does not list itself is no error
@@ -106,12 +124,45 @@ def test_graphs_that_are_none(rows):
 def test_a_row_that_lists_itself_late_has_one_neighbor_less(rows):
     indices = lists(rows, K - 1, own=False)
     indices[9, 4] = 9
-    with pytest.raises(InvalidDataError, match=r"at least 19 besides the row itself\. Got fewer in 1 row\(s\): 9\."):
+    with pytest.raises(InvalidDataError, match=r"fewer than 19 neighbours besides the row itself for 1 row\(s\): 9\."):
         CNS().fit(graph=indices)
 
 
 def test_sizes_must_agree(rows):
-    with pytest.raises(InvalidDataError, match=r"as many rows\. Got \[300, 360\]"):
+    with pytest.raises(InvalidDataError, match=r"The data have 300 rows, and the graph has 360\."):
         CNS().fit(rows[:300], graph=lists(rows, K, own=False))
-    with pytest.raises(InvalidSettingError, match="Data or a graph must be given"):
+    with pytest.raises(InvalidSettingError, match="nothing to cluster: give data or a graph"):
         CNS().fit()
+
+
+def test_a_block_has_the_row_first_and_the_others_as_listed():
+    indices = np.array([[4, 7, 5, 1], [5, 0, 9, 8], [2, 3, 1, 6]])  # of rows 5 to 7; the first one lists itself
+    distances = np.arange(12.0).reshape(3, 4)
+    lists, far = check_block(indices, distances, 5, 10, 4)
+    assert lists.tolist() == [[5, 4, 7, 1], [6, 5, 0, 9], [7, 2, 3, 1]]
+    assert far.tolist() == [[0, 0, 1, 3], [0, 4, 5, 6], [0, 8, 9, 10]]
+    assert check_block(indices, None, 5, 10, 2)[0].tolist() == [[5, 4], [6, 5], [7, 2]]
+
+
+def test_lists_are_checked_when_they_are_computed_and_not_before(rows):
+    wrong = da.from_array(lists(rows, K - 1, own=True), chunks=(100, -1))
+    wrong = da.where(da.arange(360, chunks=100)[:, None] == 250, -1, wrong)
+    lazy = listed(open_graph(wrong), K, 90).indices
+    assert lazy.chunks[0] == (90, 90, 90, 90)
+    np.testing.assert_array_equal(lazy[:180].compute(), lists(rows, K - 1, own=True)[:180])
+    with pytest.raises(InvalidDataError, match=r"for 1 row\(s\): 250\."):
+        lazy.compute()
+
+
+def test_a_matrix_gives_lists_by_distance_as_long_as_the_shortest():
+    entries = [
+        [(2, 3.0), (1, 1.0)],
+        [(2, 2.0), (1, 0.0), (0, 2.0)],  # itself, and two at the same distance: as stored
+        [(1, 4.0), (3, 9.0), (0, 5.0)],  # one more than the shortest
+        [(0, 1.0), (1, 2.0)],
+    ]
+    columns, values = zip(*(entry for row in entries for entry in row), strict=True)
+    graph = open_graph(csr_matrix((values, columns, [0, 2, 5, 8, 10]), shape=(4, 4)))
+    assert graph.indices.compute().tolist() == [[1, 2], [2, 0], [1, 0], [0, 1]]
+    assert graph.distances.compute().tolist() == [[1, 3], [2, 2], [4, 5], [1, 2]]
+    assert graph.method == "given"

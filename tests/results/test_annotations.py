@@ -41,6 +41,8 @@ def test_cells_that_were_left_out(cells, blobs):
     assert cells.obs["cns"].isna().to_numpy().nonzero()[0].tolist() == [3, 70]
     sums = np.asarray(cells.obsp["cns_connectivities"].sum(axis=1)).ravel()
     assert np.flatnonzero(sums == 0).tolist() == [3, 70]
+    itself = cells.obsp["cns_connectivities"].diagonal()  # every row is its own first neighbour
+    assert np.flatnonzero(itself == 0).tolist() == [3, 70]
 
 
 def test_neighbours_from_obsp(cells, blobs):
@@ -52,6 +54,6 @@ def test_neighbours_from_obsp(cells, blobs):
 
 def test_other_cells_than_those_that_were_clustered(cells, blobs):
     others = cells[1:].copy()
-    with pytest.raises(InvalidDataError, match="has 599 observations, and 600 rows were clustered"):
+    with pytest.raises(InvalidDataError, match="has 599 observations, but 600 were clustered"):
         annotate(others, CNS(n_neighbors=12, lam=0.1).fit(blobs))
     assert others.obs.columns.tolist() == []  # nothing was written

@@ -62,7 +62,7 @@ def test_nothing_is_lost_or_half_written(tmp_path):
     assert pd.read_parquet(tmp_path / "t.parquet")["a"].tolist() == [1, 2]
     (tmp_path / "other.parquet").mkdir()
     (tmp_path / "other.parquet" / "letter.txt").write_text("dear")
-    with pytest.raises(OutputError, match="other.parquet is no folder of Parquet files, and is not overwritten"):
+    with pytest.raises(OutputError, match="other.parquet is not a folder of Parquet files, so it is not overwritten"):
         write_parquet(tmp_path / "other.parquet", table, overwrite=True)
     with pytest.raises(OutputError, match="The folder of the output, .*nowhere, does not exist"):
         write_parquet(tmp_path / "nowhere" / "t.parquet", table)

@@ -71,7 +71,7 @@ def test_absorption_of_new_rows_is_the_discounted_mean_of_their_neighbours():
     P = absorption_block(indices, distances, absorption, n_clusters=2, lam=0.5)
     np.testing.assert_allclose(P, [[0.15, 0.1], [0.2, 0.2]])  # the second is a training row, and keeps its own
     assert absorption_block(indices[:0], distances[:0], absorption, 2, 0.5).shape == (0, 2)
-    with pytest.raises(NotAResultError, match="Some absorption of the result is missing"):
+    with pytest.raises(NotAResultError, match="Part of the stored absorption is missing"):
         absorption_block(indices, distances, np.where(absorption == 0.4, np.nan, absorption), 2, 0.5)
 
 

@@ -94,7 +94,7 @@ def test_results_as_tables_by_row_number_and_by_index(blobs):
     table = result.to_dataframe(pd.DataFrame(blobs, index=index))
     assert table.index.tolist() == index
     np.testing.assert_array_equal(table.iloc[:, 2:], result.memberships.compute())
-    with pytest.raises(InvalidDataError, match="The data have 599 rows, and 600 were clustered"):
+    with pytest.raises(InvalidDataError, match="The data have 599 rows, but 600 were clustered"):
         result.to_dataframe(pd.DataFrame(blobs[1:]))
 
 
@@ -116,8 +116,8 @@ def test_answers_are_wrapped_in_the_form_of_the_data(path, blobs):
         ({"read_options": {"columns": 5}}, lambda result: result.read_options, "its data were opened with"),
         ({"seconds": {"points": "long"}}, lambda result: result.seconds, "its seconds per stage are"),
         ({"memory": {}}, lambda result: result.memory, "its memory is"),
-        ({"settings": {"metric": "l1"}}, lambda result: result.settings, "its settings are others"),
-        ({"choice": {"lam": 0.1}}, lambda result: result.choice, "for Choice"),
+        ({"settings": {"metric": "l1"}}, lambda result: result.settings, "its settings are not valid"),
+        ({"choice": {"lam": 0.1}}, lambda result: result.choice, "its choice is"),
     ],
 )
 def test_attributes_that_no_fit_has_written_are_refused(path, tmp_path, attributes, read, message):

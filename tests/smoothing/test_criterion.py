@@ -75,5 +75,5 @@ def test_one_cell_has_no_margin_and_none_is_an_error():
     surface = np.full((2, 2, 3), np.nan)
     surface[0, 0, 0] = 0
     assert choose(surface, GRID, 100).margin is None
-    with pytest.raises(ValueError, match="3 clusters must be available"):
+    with pytest.raises(ValueError, match="No grid point has 3 clusters"):
         choose(surface, GRID, 100, n_clusters=3)

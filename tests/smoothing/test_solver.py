@@ -2,7 +2,7 @@ import numpy as np
 import oracle
 import pytest
 
-from cns_dask.smoothing import solver as columns
+from cns_dask.smoothing import solver
 from cns_dask.smoothing.solver import newton_passes, order_nodes, residual_of, ritz_values, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 
@@ -82,7 +82,7 @@ def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
     nodes = ritz_values(neighbors, 0, 0.01, 1e-5)
     local = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (local.values[0, :, 0] != 0).mean() < 0.2
-    monkeypatch.setattr(columns, "DROPPED", 0.0)
+    monkeypatch.setattr(solver, "DROPPED_SHARE", 0.0)
     full = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (full.values[0, :, 0] != 0).mean() > (local.values[0, :, 0] != 0).mean()
     np.testing.assert_allclose(lams[:, None, None] * local.values, lams[:, None, None] * full.values, atol=1e-5)
@@ -91,11 +91,11 @@ def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
 def test_numbering_of_the_rows_does_not_matter():
     neighbors = graph(500)
     order = order_rows(neighbors)
-    place = positions_in(order)
+    position = positions_in(order)
     walk, rows = walk_on(neighbors, order=order), np.array([3, 77])
-    block = solve_block(walk, place[rows], LAMS, ritz_values(walk.neighbors, 0, LAMS[0], 1e-12), 1e-12)
+    block = solve_block(walk, position[rows], LAMS, ritz_values(walk.neighbors, 0, LAMS[0], 1e-12), 1e-12)
     plain = solve(neighbors, rows, LAMS, 1e-12)
-    np.testing.assert_allclose(block.values[:, place], plain.values, atol=1e-10)
+    np.testing.assert_allclose(block.values[:, position], plain.values, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_numbering_of_the_rows_does_not_matter():
 )
 def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
     calls = []
-    krylov = columns._krylov
-    monkeypatch.setattr(columns, "_krylov", lambda *a: calls.append(a) or krylov(*a))
+    krylov = solver._krylov
+    monkeypatch.setattr(solver, "_krylov", lambda *a: calls.append(a) or krylov(*a))
     neighbors = graph(300)
     lams = np.array([0.01, 0.2])
     block = solve(neighbors, np.array([3, 9]), lams, 1e-10, nodes)
@@ -119,8 +119,8 @@ def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
 
 
 def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
-    monkeypatch.setattr(columns, "krylov_vectors", lambda n_rows: 2)
-    monkeypatch.setattr(columns, "KRYLOV_CYCLES", 1)
+    monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 2)
+    monkeypatch.setattr(solver, "KRYLOV_CYCLES", 1)
     neighbors = graph(300)
     block = solve(neighbors, np.array([3]), np.array([0.01]), 1e-10, np.array([0.0 + 0j]))
     assert block.residuals.max() > 1e-10

@@ -120,7 +120,7 @@ def test_a_truncated_chunk_is_not_mapped(tmp_path):
     assert isinstance(base, np.memmap)
     chunk = tmp_path / "g.zarr" / "x" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:100])
-    with pytest.raises(DamagedError, match=r"The chunk .*x/c/0/0 is damaged"):
+    with pytest.raises(DamagedError, match=r"A chunk of /x is damaged"):
         array[:10]
 
 

@@ -116,7 +116,7 @@ def test_a_kind_of_store_that_nobody_knows():
     "url", ["s3://bucket", "s3://bucket/", "s3://bucket/run*.zarr", "s3://b/r[1].zarr", "s3://b/?"]
 )
 def test_urls_that_could_mean_more_than_one_thing(url):
-    with pytest.raises(StoreError, match="is not a URL of a bucket and something in it, without any of") as raised:
+    with pytest.raises(StoreError, match="must name a bucket and a path in it, without any of") as raised:
         Location(url)
     assert str(raised.value).startswith(f"{url} ")
 

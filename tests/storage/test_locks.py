@@ -124,9 +124,9 @@ def test_a_store_that_falters_does_not_end_the_renewal(folder, monkeypatch):
 
 def test_a_run_that_could_not_renew_for_too_long_has_lost_its_lock(folder):
     """Even if nobody has taken over yet: somebody may at any moment."""
-    with locked(folder, renew_seconds=60, dead_seconds=0.2) as check_lock:
+    with locked(folder, renew_seconds=60, dead_seconds=1) as check_lock:
         check_lock()
-        time.sleep(0.3)
+        time.sleep(1.1)
         assert folder.names() == ["lock-1"]
         with pytest.raises(OutputInUseError, match="silent for too long and lost its lock"):
             check_lock()

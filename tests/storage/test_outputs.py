@@ -96,7 +96,7 @@ def test_a_name_that_is_too_long_for_it_or_for_its_unfinished_folder(tmp_path, l
 
 def test_a_prediction_never_replaces_a_result(tmp_path):
     written(tmp_path / "r.zarr")
-    with pytest.raises(OutputError, match="is not a prediction of cns_dask, and is not overwritten by one"):
+    with pytest.raises(OutputError, match="is not a prediction of cns_dask, so it is not overwritten"):
         check_output(tmp_path / "r.zarr", Kind.PREDICTION, overwrite=True)
 
 
@@ -224,7 +224,10 @@ def test_a_folder_that_a_run_file_names_is_one_of_ours(tmp_path):
     with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
         raise RuntimeError
     (work / "run.json").write_text(json.dumps({"folder": "../../precious", "work": {**SAME, **PLAN}}))
-    with pytest.raises(OutputError, match="There is unfinished work of other data or settings"), new_output(out, Kind.RESULT, SAME, PLAN):
+    with (
+        pytest.raises(OutputError, match="There is unfinished work of other data or settings"),
+        new_output(out, Kind.RESULT, SAME, PLAN),
+    ):
         pass
 
 

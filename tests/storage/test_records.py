@@ -95,7 +95,10 @@ class Undeclared:
 
 
 def test_only_dataclasses_that_were_declared_are_recorded():
-    assert decode(encode((Point("a", 0.5), {"b": Point("b", -1.0, 3)}))) == (Point("a", 0.5), {"b": Point("b", -1.0, 3)})
+    assert decode(encode((Point("a", 0.5), {"b": Point("b", -1.0, 3)}))) == (
+        Point("a", 0.5),
+        {"b": Point("b", -1.0, 3)},
+    )
     with pytest.raises(TypeError, match="Undeclared is not declared as recordable"):
         encode(Undeclared(1))
 
@@ -105,8 +108,9 @@ def test_attributes_of_a_store_become_a_record():
 
 
 @pytest.mark.parametrize(
-    "values", [None, [], {"name": "a", "x": 2.0}, {"name": 1, "x": 2.0, "number": 3}, {"name": "a", "x": "2", "number": 3}]
+    "values",
+    [None, [], {"name": "a", "x": 2.0}, {"name": 1, "x": 2.0, "number": 3}, {"name": "a", "x": "2", "number": 3}],
 )
 def test_attributes_that_are_missing_or_of_another_type_are_refused(values):
-    with pytest.raises(NotAResultError, match="This is not a result of cns_dask: it has .* for Point"):
+    with pytest.raises(NotAResultError, match="This is not a result of cns_dask: its point is"):
         typed_record(Point, values)

@@ -1,0 +1,91 @@
+"""The memory of this process; that of workers is watched in tests/integration/test_memory.py."""
+
+import os
+
+import dask
+import numpy as np
+import psutil
+import pytest
+
+from cns_dask.execution.memory import Memory, _poll, peak, reset_peak, watched_memory
+
+MIB = 2**20
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="this system does not forget a peak")
+def test_the_peak_is_what_was_held_at_most_since_it_was_reset():
+    reset_peak()
+    before = peak()
+    held = np.ones(200 * MIB, np.uint8)
+    assert peak() >= before + 190 * MIB
+    del held
+    assert peak() >= before + 190 * MIB  # it is over, and not forgotten
+    reset_peak()
+    assert peak() <= before + 50 * MIB
+
+
+def test_the_peak_is_never_below_what_is_held_now():
+    reset_peak()
+    assert peak() >= 0.9 * psutil.Process().memory_info().rss
+    assert peak() < psutil.virtual_memory().total
+
+
+def test_where_the_system_does_not_tell_the_peak_since_a_reset_that_of_the_whole_process_counts(monkeypatch):
+    def unreadable(*arguments, **options):
+        raise OSError("no /proc here")
+
+    told = peak()
+    monkeypatch.setattr("pathlib.Path.read_text", unreadable)
+    monkeypatch.setattr("pathlib.Path.write_text", unreadable)
+    reset_peak()
+    assert peak() >= 0.9 * told
+
+
+def test_a_run_without_workers_is_planned_and_measured_for_this_machine():
+    with dask.config.set(scheduler="threads", num_workers=3), watched_memory(lambda threads: threads * MIB) as memory:
+        assert memory.planned == {"this machine": 3 * MIB}
+        assert memory.peaks == {}
+        np.ones(100 * MIB, np.uint8)
+    assert list(memory.peaks) == ["this machine"]
+    assert 100 * MIB < memory.peaks["this machine"] <= peak()
+    assert memory.as_dict() == {
+        "planned_bytes": {"this machine": 3 * MIB},
+        "peak_bytes": memory.peaks,
+        "short_of_memory": {},
+    }
+
+
+def test_an_error_in_the_block_is_raised_as_it_is():
+    with pytest.raises(ZeroDivisionError), watched_memory(lambda threads: 1) as memory:
+        raise ZeroDivisionError
+    assert memory.planned == {"this machine": 1}
+
+
+def test_the_largest_of_all_moments_counts():
+    memory = Memory({"worker a": 10})
+    for used in (3, 8, 5):
+        memory.saw("worker a", used)
+    memory.saw("worker b", 1)
+    assert memory.peaks == {"worker a": 8, "worker b": 1}
+
+
+class Scheduler:
+    """What a client says about its workers."""
+
+    def __init__(self):
+        self.workers = {}
+
+    def scheduler_info(self, n_workers):
+        assert n_workers == -1  # all of them
+        return {"workers": self.workers}
+
+
+def test_that_no_worker_is_left_is_told_once_each_time():
+    client, memory, told = Scheduler(), Memory({}), []
+    worker = {"status": "running", "metrics": {"memory": 5}}
+    for workers in ({}, {}, {"a": worker}, {}):
+        client.workers = workers
+        _poll(client, memory, told.append)
+    assert told == [told[0]] * 2
+    assert told[0].startswith("No worker is left: waiting for others.")
+    assert memory.peaks == {"worker a": 5}
