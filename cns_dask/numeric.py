@@ -47,15 +47,3 @@ def project_block(rows: NDArray[Any], components: NDArray[Any], out: NDArray[Any
         for f in range(n_features):
             for c in range(n_components):
                 out[i, c] += rows[i, f] * components[f, c]
-
-
-def first_best(values: NDArray[Any]) -> int:
-    """Position of the first value that ties with the largest.
-
-    Examples
-    --------
-    >>> first_best(np.array([1.0, 3.0, 3.0]))
-    1
-    """
-    top = values.max()
-    return int(np.argmax(values >= top - TIE * abs(top)))

@@ -4,26 +4,8 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cns_dask.numeric import TIE, first_best, project_block, workspace
-
-
-def test_the_first_of_tied_values_is_the_best():
-    assert first_best(np.array([0.0, -0.0, 0.0])) == 0
-    assert first_best(np.array([1.0, 2.0, 2.0 + 1e-10, 2.0])) == 1  # rounding must not decide
-    assert first_best(np.array([1.0, 2.0, 2.0 + 1e-8])) == 2
-    assert first_best(np.array([-3.0, -1.0 - 1e-10, -1.0])) == 1
-    assert first_best(np.array([-np.inf, 5.0])) == 1
-
-
-@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
-def test_the_best_is_within_a_tie_of_the_largest_and_nothing_before_it_is(values):
-    values = np.array(values)
-    at, least = first_best(values), values.max() - TIE * abs(values.max())
-    assert values[at] >= least
-    assert (values[:at] < least).all()
+from cns_dask.numeric import project_block, workspace
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import dask
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -61,7 +62,9 @@ def print_result(result: Result) -> None:
         console.print(line, highlight=False)
     print_changes(result)
     clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
-    for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
+    with dask.config.set(scheduler="threads"):  # a client is not looked for, which would take longer than the rest
+        sizes = result.sizes()
+    for label, size, row in zip(result.clusters, sizes, result.representatives, strict=True):
         clusters.add_row(str(label), str(size), str(row))
     best = Table("K", "k", "lam", "criterion", title="best k and lam of each K", title_justify="left")
     for each in result.best_by_n_clusters()[:RUNNERS_UP]:

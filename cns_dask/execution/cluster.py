@@ -138,7 +138,7 @@ def check_memory(worker_bytes: Callable[[int], int]) -> None:
         needed = worker_bytes(threads)
         if limit and needed > limit:
             raise NotEnoughMemoryError(
-                f"The fit needs {needed / 2**20:.0f} MiB of memory on {name} for its {threads} thread(s), which has "
+                f"The work needs {needed / 2**20:.0f} MiB of memory on {name} for its {threads} thread(s), which has "
                 f"{limit / 2**20:.0f} MiB. Use fewer threads per worker, or workers with more memory."
             )
 

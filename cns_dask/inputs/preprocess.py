@@ -139,7 +139,7 @@ def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> F
     without = np.flatnonzero(norms[:, 0] <= 8 * EPSILON * transform.magnitude)  # nothing but rounding of the centring
     if without.size:
         raise InvalidDataError(
-            f"The cosine metric needs a direction, and these rows have none (norm 0 after centring): "
+            f"The cosine metric needs a direction, and these rows have none (their norm is 0): "
             f"{_first(first_row + without)}. Remove them, or use the euclidean metric."
         )
     return np.asarray(rows / norms)
@@ -211,8 +211,8 @@ def _refuse_not_finite(X: da.Array) -> None:
 
 def _raise_not_finite(rows: Any, count: int) -> None:
     raise InvalidDataError(
-        f"There are NaN or infinite values in {count} row(s): {_first(rows)}. Remove or fill them, or use "
-        "missing='skip'."
+        f"There are NaN or infinite values in {count} row(s): {_first(rows)}. Remove or fill them; a fit "
+        "skips them with missing='skip'."
     )
 
 

@@ -138,10 +138,11 @@ def merge_row(
         for j in range(start, stop):
             if bounds[j] > limit or rows[j] == query_row:
                 continue
-            squared = bounds[j] * 0
+            total = 0.0
             for f in range(n_features):
                 difference = query[f] - points[j, f]
-                squared += difference * difference
+                total += difference * difference
+            squared = distances.dtype.type(total)  # rounded as it is stored, so that ties are ties in any order
             if squared > limit or (squared == distances[last] and rows[j] >= indices[last]):
                 continue
             insert(distances, indices, squared, rows[j])

@@ -1,6 +1,7 @@
 """A kNN graph that the caller already has, checked and brought into our order: the row itself first, then as listed."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -32,17 +33,18 @@ def open_graph(source: Any) -> NeighborGraph:
     """
     if isinstance(source, str | os.PathLike):
         source = _open(os.fspath(source))
-    if isinstance(source, NeighborGraph):
-        return source
     if hasattr(source, "tocsr"):
         return _from_matrix(source.tocsr())
-    indices = source if isinstance(source, da.Array) else _in_memory(source)
+    if isinstance(source, NeighborGraph):
+        distances = None if source.distances is None else _lazy(source.distances)
+        return replace(source, indices=_lazy(source.indices), distances=distances)
+    indices = _lazy(source)
     if indices.ndim != 2 or indices.dtype.kind not in "iu":
         raise InvalidDataError(
             f"A graph is an array of integers with two dimensions, row and neighbor; this one has {indices.ndim} "
             f"dimension(s) of type {indices.dtype}. Give a matrix of distances as a SciPy sparse matrix."
         )
-    return NeighborGraph(indices.rechunk({1: -1}), None, "given")
+    return NeighborGraph(indices, None, "given")
 
 
 def listed(graph: NeighborGraph, n_neighbors: int, rows_per_block: int) -> NeighborGraph:
@@ -76,7 +78,7 @@ def check_block(
     """Check the lists of some rows, and put the row itself in front of its first `n_neighbors` - 1 others."""
     indices = np.asarray(indices).astype(np.int64)
     rows = first_row + np.arange(len(indices))
-    _refuse(((indices < 0) | (indices >= n_rows)).any(axis=1), rows, f"a number that is no row (0 to {n_rows - 1})")
+    _refuse(((indices < 0) | (indices >= n_rows)).any(axis=1), rows, f"numbers outside 0 to {n_rows - 1}")
     ordered = np.sort(indices, axis=1)
     _refuse((ordered[:, 1:] == ordered[:, :-1]).any(axis=1), rows, "a neighbour twice")
     itself = indices == rows[:, None]
@@ -105,14 +107,17 @@ def _open(location: str) -> Any:
 def _refuse(bad: Any, rows: IntArray, what: str) -> None:
     if bad.any():
         shown = ", ".join(map(str, rows[bad][:SHOWN_ROWS].tolist()))
-        raise InvalidDataError(
-            f"The graph lists {what} for {bad.sum()} row(s): {shown}{', ...' if bad.sum() > SHOWN_ROWS else ''}."
-        )
+        more = ", ..." if bad.sum() > SHOWN_ROWS else ""
+        raise InvalidDataError(f"The graph has {what} in the lists of {bad.sum()} row(s): {shown}{more}.")
 
 
-def _in_memory(source: Any) -> da.Array:
-    array = np.asarray(source)
-    return da.from_array(array, chunks="auto" if array.ndim != 2 else (rows_per_chunk(*array.shape), -1), name=False)
+def _lazy(source: Any) -> da.Array:
+    """An array of any kind as a Dask array, whole lists in every chunk."""
+    if not isinstance(source, da.Array):
+        array = np.asarray(source)
+        chunks = "auto" if array.ndim != 2 else (rows_per_chunk(*array.shape), -1)
+        return da.from_array(array, chunks=chunks, name=False)
+    return source.rechunk({1: -1}) if source.ndim == 2 else source
 
 
 def _from_matrix(matrix: Any) -> NeighborGraph:

@@ -21,9 +21,9 @@ def find_neighbors(run: Run, sizes: GraphSizes, smallest_k: int, method: str, re
     reached = summary.recall[-1]
     if reached.low < recall:
         warnings.warn(
-            f"The graph holds {reached.mean:.4f} of the true neighbours ({reached.low:.4f} to {reached.high:.4f}) at "
-            f"k = {reached.n_neighbors}, less than the {recall} that were asked for. Use method='exact', or a lower "
-            "recall.",
+            f"The recall of the graph is {reached.mean:.4f} ({reached.low:.4f} to {reached.high:.4f}) at "
+            f"k = {reached.n_neighbors}, of which the lower end is below the {recall} that was asked for. "
+            "Use method='exact', or a lower recall.",
             LowRecallWarning,
             stacklevel=4,
         )

@@ -91,7 +91,7 @@ def choose(surface: FloatArray, grid: Grid, n_rows: int, n_clusters: int | None 
     if n_clusters is not None:
         allowed[:, :, np.arange(surface.shape[2]) != n_clusters - 1] = np.nan
     if np.isnan(allowed).all():
-        raise ValueError(f"No grid point has {n_clusters} clusters.")
+        raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
     by_lam = allowed.transpose(1, 0, 2)
     value = float(np.nanmax(by_lam))
     known_to = TIE / np.array([[[penalty(n_rows, k, lam)] for k in grid.ks] for lam in grid.lams])  # (lam, k, 1)

@@ -10,7 +10,7 @@
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
-from cns_dask.numeric import first_best
+from cns_dask.numeric import TIE
 
 
 def gram_block(absorption: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
@@ -52,3 +52,15 @@ def greedy_picks(sums: FloatArray, products: FloatArray, limit: int) -> IntArray
 def picks_of_lams(gram: tuple[FloatArray, FloatArray], slots: IntArray, limit: int) -> IntArray:
     """Picked candidates of every lam (lam, picks); `slots` tells where each one stands in the Gram matrix."""
     return np.array([greedy_picks(s[slots], c[np.ix_(slots, slots)], limit) for s, c in zip(*gram, strict=True)])
+
+
+def first_best(values: FloatArray) -> int:
+    """Position of the first value that ties with the largest.
+
+    Examples
+    --------
+    >>> first_best(np.array([1.0, 3.0, 3.0]))
+    1
+    """
+    top = values.max()
+    return int(np.argmax(values >= top - TIE * abs(top)))

@@ -71,11 +71,11 @@ def test_values_that_are_not_finite_are_named_by_row(bad):
 
 def test_rows_without_direction_are_named():
     X = np.array([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [2.0, 1.0], [-2.0, -1.0]])
-    with pytest.raises(InvalidDataError, match=r"\(norm 0 after centring\): 2\."):
+    with pytest.raises(InvalidDataError, match=r"\(their norm is 0\): 2\."):
         prepared(X, metric="cosine")
     half = np.random.default_rng(5).standard_normal((50, 3))
     symmetric = np.concatenate([half, -half, np.zeros((1, 3))])  # its computed mean is 0 only up to rounding
-    with pytest.raises(InvalidDataError, match=r"\(norm 0 after centring\): 100\."):
+    with pytest.raises(InvalidDataError, match=r"\(their norm is 0\): 100\."):
         prepared(symmetric, metric="cosine")
 
 

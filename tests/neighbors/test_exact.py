@@ -128,7 +128,7 @@ def test_wrong_names_and_rows_without_direction():
     with pytest.raises(InvalidSettingError, match="method must be one of"):
         neighbor_graph(X, 2, method="guess")
     X[3] = 0
-    with pytest.raises(InvalidDataError, match=r"these rows have none \(norm 0.*\): 3\."):
+    with pytest.raises(InvalidDataError, match=r"these rows have none \(their norm is 0\): 3\."):
         neighbor_graph(X, 2, metric="cosine").indices.compute()
 
 

@@ -101,9 +101,9 @@ def test_graphs_that_are_none(rows):
         return wrong
 
     for graph, message in (
-        (changed(3, 2, 360), r"lists a number that is no row \(0 to 359\) for 1 row\(s\): 3\."),
-        (changed(4, 2, -1), r"a number that is no row \(0 to 359\) for 1 row\(s\): 4\."),
-        (changed(5, 2, indices[5, 3]), r"lists a neighbour twice for 1 row\(s\): 5\."),
+        (changed(3, 2, 360), r"numbers outside 0 to 359 in the lists of 1 row\(s\): 3\."),
+        (changed(4, 2, -1), r"numbers outside 0 to 359 in the lists of 1 row\(s\): 4\."),
+        (changed(5, 2, indices[5, 3]), r"has a neighbour twice in the lists of 1 row\(s\): 5\."),
         (changed(6, 0, indices[7, 9] if indices[7, 9] not in indices[6] else 359), None),
         (
             np.delete(indices, 0, axis=1)[:, :-1],
@@ -112,7 +112,7 @@ def test_graphs_that_are_none(rows):
         (indices.astype(float), "array of integers with two dimensions.* 2 dimension.s. of type float64"),
         (indices[:, 0], "two dimensions, row and neighbor; this one has 1 dimension"),
         (csr_matrix((360, 20)), r"must be square, not of shape \(360, 20\)"),
-        (csr_matrix((360, 360)), r"lists no neighbour for 360 row\(s\): 0, 1, 2, 3, 4, \.\.\."),
+        (csr_matrix((360, 360)), r"has no neighbour in the lists of 360 row\(s\): 0, 1, 2, 3, 4, \.\.\."),
     ):
         if message is None:
             assert CNS().fit(graph=graph).n_clusters_  # a row that does not list itself is no error
@@ -124,7 +124,9 @@ def test_graphs_that_are_none(rows):
 def test_a_row_that_lists_itself_late_has_one_neighbor_less(rows):
     indices = lists(rows, K - 1, own=False)
     indices[9, 4] = 9
-    with pytest.raises(InvalidDataError, match=r"fewer than 19 neighbours besides the row itself for 1 row\(s\): 9\."):
+    with pytest.raises(
+        InvalidDataError, match=r"fewer than 19 neighbours besides the row itself in the lists of 1 row\(s\): 9\."
+    ):
         CNS().fit(graph=indices)
 
 
@@ -150,7 +152,7 @@ def test_lists_are_checked_when_they_are_computed_and_not_before(rows):
     lazy = listed(open_graph(wrong), K, 90).indices
     assert lazy.chunks[0] == (90, 90, 90, 90)
     np.testing.assert_array_equal(lazy[:180].compute(), lists(rows, K - 1, own=True)[:180])
-    with pytest.raises(InvalidDataError, match=r"for 1 row\(s\): 250\."):
+    with pytest.raises(InvalidDataError, match=r"in the lists of 1 row\(s\): 250\."):
         lazy.compute()
 
 

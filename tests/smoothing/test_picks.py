@@ -3,7 +3,8 @@ import oracle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cns_dask.smoothing.picks import gram_block, greedy_picks, picks_of_lams, sum_grams
+from cns_dask.numeric import TIE
+from cns_dask.smoothing.picks import first_best, gram_block, greedy_picks, picks_of_lams, sum_grams
 
 
 @given(seed=st.integers(0, 50), limit=st.integers(1, 15), step=st.integers(7, 100))
@@ -39,3 +40,19 @@ def test_single_precision_is_summed_in_double():
     block = np.full((1, 1, 100_000), 0.1, np.float32)
     ((total,),), _ = gram_block(block, slice(None))
     assert abs(total - 100_000 * float(np.float32(0.1))) < 1e-6
+
+
+def test_the_first_of_tied_values_is_the_best():
+    assert first_best(np.array([0.0, -0.0, 0.0])) == 0
+    assert first_best(np.array([1.0, 2.0, 2.0 + 1e-10, 2.0])) == 1  # rounding must not decide
+    assert first_best(np.array([1.0, 2.0, 2.0 + 1e-8])) == 2
+    assert first_best(np.array([-3.0, -1.0 - 1e-10, -1.0])) == 1
+    assert first_best(np.array([-np.inf, 5.0])) == 1
+
+
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
+def test_the_best_is_within_a_tie_of_the_largest_and_nothing_before_it_is(values):
+    values = np.array(values)
+    at, least = first_best(values), values.max() - TIE * abs(values.max())
+    assert values[at] >= least
+    assert (values[:at] < least).all()

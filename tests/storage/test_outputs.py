@@ -105,7 +105,7 @@ def test_only_our_own_results_are_overwritten(tmp_path):
     (tmp_path / "precious" / "file").write_text("keep")
     zarr.create_array(str(tmp_path / "data.zarr"), shape=(3,), dtype="f8")
     for name in ("precious", "data.zarr"):
-        with pytest.raises(OutputError, match=f"{name} is not a result of cns_dask, and is not overwritten by one"):
+        with pytest.raises(OutputError, match=f"{name} is not a result of cns_dask, so it is not overwritten"):
             check_output(tmp_path / name, Kind.RESULT, overwrite=True)
 
 
