@@ -14,7 +14,7 @@ from cns_dask.inputs.preprocess import Transform, apply_transform, preprocess_st
 from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.jobs import size_overrides
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
-from cns_dask.neighbors.plan import plan_search, search_stages
+from cns_dask.neighbors.plan import search_stages, size_search
 from cns_dask.neighbors.search import find_neighbors
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings, check_integer, check_setting
@@ -92,7 +92,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     n_rows, n_features = data.X.shape
     check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     n_components = Settings().max_components if data.is_sparse else None
-    sizes = plan_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
+    sizes = size_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
     rows = sizes.rows_per_chunk
     preprocess, points = preprocess_stages(n_rows, n_features, sizes.n_features, rows)
     plan = Plan((preprocess, points, *search_stages(sizes)))

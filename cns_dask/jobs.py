@@ -19,12 +19,12 @@ from cns_dask.inputs.preprocess import preprocess_stages
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.neighbors.given import open_graph
 from cns_dask.neighbors.graph import NeighborGraph
-from cns_dask.neighbors.plan import GraphSizes, given_stage, plan_search, search_stages
+from cns_dask.neighbors.plan import GraphSizes, given_stage, search_stages, size_search
 from cns_dask.progress import Progress
 from cns_dask.results.predict import Predictor
 from cns_dask.results.result import Result
 from cns_dask.settings import Grid, Settings
-from cns_dask.smoothing.plan import SmoothingSizes, plan_smoothing, shared_bytes, smoothing_stages
+from cns_dask.smoothing.plan import SmoothingSizes, shared_bytes, size_smoothing, smoothing_stages
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.outputs import Fingerprint
@@ -151,10 +151,10 @@ def plan_sizes(
     """Size all stages of a fit of so many rows."""
     grid, overrides = settings.grid(n_rows), size_overrides()
     method = settings.method if method is None else method
-    graph_sizes = plan_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
+    graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
     counts = settings.max_candidates if n_candidates is None else n_candidates
     tol = settings.tol_of_grid(n_rows)
-    return graph_sizes, plan_smoothing(n_rows, graph_sizes.rows_per_chunk, grid, counts, tol, overrides)
+    return graph_sizes, size_smoothing(n_rows, graph_sizes.rows_per_chunk, grid, counts, tol, overrides)
 
 
 def plan_stages(

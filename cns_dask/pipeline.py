@@ -93,8 +93,9 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         write_memberships(job, numbers, run)
     store_small_arrays(job, grid, numbers, transform, run.writer)
     describe(job, settings, graph, grid, memory, run)
-    for residual, tol in ((grid.residual, settings.tol), (grid.grid_residual, settings.tol_of_grid(job.n_rows))):
-        _warn_if_not_converged(residual, tol)
+    _warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
+    grid_tol = settings.tol_of_grid(job.n_rows)
+    _warn_if_not_converged(grid.grid_residual, "grid_tol", grid_tol, "another k, lam or K may be the better choice")
 
 
 def make_points(job: Job, settings: Settings, run: Run) -> Transform:
@@ -123,10 +124,11 @@ def find_skipped_rows(job: Job, X: da.Array, run: Run) -> None:
     codes = X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)
     chunk, rows = codes.chunksize[0], job.graph_sizes.rows_per_chunk
     plan = ArrayPlan("codes", codes.shape, (chunk,))
-    run.write(Stage("rows", (Step("codes", codes.numblocks[0]),), writes=(plan,)), {"codes": codes})
-    numbers = clustered_numbers(run.writer.open("codes"), job.scan.counts).rechunk(rows)
-    plan = ArrayPlan("rows", numbers.shape, (rows,))
-    run.write(Stage("numbers", (Step("numbers", numbers.numblocks[0]),), writes=(plan,)), {"rows": numbers})
+    run.write(Stage("skip_codes", (Step("skip_codes", codes.numblocks[0]),), writes=(plan,)), {"codes": codes})
+    row_numbers = clustered_numbers(run.writer.open("codes"), job.scan.counts).rechunk(rows)
+    plan = ArrayPlan("rows", row_numbers.shape, (rows,))
+    step = Step("clustered_rows", row_numbers.numblocks[0])
+    run.write(Stage("clustered_rows", (step,), writes=(plan,)), {"rows": row_numbers})
 
 
 def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
@@ -233,7 +235,7 @@ def _rows_at(rows: Any, numbers: Any) -> Any:
 
 
 def _storable_names(names: tuple[Any, ...] | None) -> list[Any] | None:
-    """Names that can be stored and found again: others are left out."""
+    """The names of the features if all of them can be stored; else None."""
     return list(names) if names and all(type(name) in (str, int) for name in names) else None
 
 
@@ -241,12 +243,12 @@ def _as_json(value: float) -> float | None:
     return value if np.isfinite(value) else None  # JSON has no NaN
 
 
-def _warn_if_not_converged(residual: float, tol: float) -> None:
+def _warn_if_not_converged(residual: float, name: str, tol: float, consequence: str) -> None:
     """Tell the caller when absorption was not solved to the tolerance."""
     if not residual <= tol:
         warnings.warn(
-            f"The solver reached a residual of {residual:.1e} instead of {tol:.1e}: memberships may be off by as much. "
-            "Use a larger tol or lam.",
+            f"The solver reached a residual of {residual:.1e} instead of {name} = {tol:.1e}: {consequence}. "
+            f"Use a larger {name} or lam.",
             NotConvergedWarning,
             stacklevel=3,
         )

@@ -111,8 +111,8 @@ class Settings:
     grid_tol
         Largest residual of the absorption that the grid is evaluated with, which decides on k, lam, K and
         representatives.
-        None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision, which led to the same
-        decisions wherever we compared.
+        None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision, which can change later
+        picks.
     random_state
         Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
         speed, not results beyond `tol`.

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+# Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls every few milliseconds.
+os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+dask.config.refresh()
+
 settings.register_profile("cns_dask", deadline=None)  # kernels are compiled in the first example
 settings.load_profile("cns_dask")
 

@@ -59,11 +59,11 @@ class SchedulerOptions:
     scheduler: str | None = option(None, "Address of a running Dask scheduler: tcp://host:8786.")
     scheduler_file: str | None = option(None, "File that a running Dask scheduler wrote.")
     tls_ca: str | None = option(None, "Certificate of the authority, for a cluster with TLS (PEM file).")
-    tls_cert: str | None = option(None, "Our certificate for it (PEM file).")
-    tls_key: str | None = option(None, "The key of our certificate (PEM file).")
+    tls_cert: str | None = option(None, "Client certificate (PEM file).")
+    tls_key: str | None = option(None, "Key of the client certificate (PEM file).")
 
     def connect(self, *, debug: bool) -> AbstractContextManager[None]:
-        """Work on that scheduler; without one in this process."""
+        """Connect to the scheduler, or use the threads of this process."""
         return self._connect(debug)
 
     def _connect(self, debug: bool, **where: int) -> AbstractContextManager[None]:
@@ -81,7 +81,7 @@ class ClusterOptions(SchedulerOptions):
     workers: int = option(0, "Worker processes to start here; 0: threads of this process.", min=0)
 
     def connect(self, *, debug: bool) -> AbstractContextManager[None]:
-        """Work there."""
+        """Connect to the scheduler, start workers here, or use the threads of this process."""
         return self._connect(debug, workers=self.workers, wait_for=self.wait_workers)
 
 

@@ -186,7 +186,8 @@ def _local_cluster(workers: int) -> Iterator[Any]:
     from distributed import LocalCluster
 
     threads = max(1, dask.system.CPU_COUNT // workers)
-    with _deaf_to_interrupts():
+    # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls all the time
+    with _deaf_to_interrupts(), dask.config.set({"distributed.worker.profile.enabled": False}):
         cluster = LocalCluster(
             n_workers=workers, threads_per_worker=threads, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         )

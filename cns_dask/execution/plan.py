@@ -42,8 +42,8 @@ class Stage:
 
     name: str  # what progress, logs and records call it
     steps: tuple[Step, ...]  # its tasks, by kind
-    reads: tuple[ArrayPlan, ...] = ()  # arrays that it reads and those that it leaves behind
-    writes: tuple[ArrayPlan, ...] = ()
+    reads: tuple[ArrayPlan, ...] = ()  # arrays that it reads
+    writes: tuple[ArrayPlan, ...] = ()  # arrays that it leaves behind
 
     @property
     def n_tasks(self) -> int:

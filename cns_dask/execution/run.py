@@ -41,7 +41,7 @@ class Piece:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     writes: tuple[tuple[StoredArray, Region], ...] = ()
-    record: str = ""  # name of its record, if its number does not tell which piece it is
+    record: str = ""  # name of its record, where its position does not identify it across runs
 
 
 class Run:

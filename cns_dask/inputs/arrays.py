@@ -23,7 +23,7 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
     columns, width = options.columns, data.X.shape[1] if data.X.ndim == 2 else 0
     if columns is None:
         return data
-    if "columns" in options.defaults and options.names_columns:
+    if "columns" in options.inherited and options.names_columns:
         if width == len(columns):
             return data
         raise InvalidDataError(

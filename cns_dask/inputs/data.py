@@ -91,11 +91,11 @@ def open_data(
         return _checked(source, min_rows, counted=counted) if source.sizes is None else source
     chosen = ReadOptions(_as_list(columns), component, features).chosen
     inherited = {name: value for name, value in (defaults or {}).items() if name not in chosen}
-    options = ReadOptions(**chosen, **inherited, defaults=frozenset(inherited), min_rows=min_rows)
+    options = ReadOptions(**chosen, **inherited, inherited=frozenset(inherited), min_rows=min_rows)
     is_path = isinstance(source, str | os.PathLike)
     source = files.absolute(os.fspath(source)) if is_path else source
     adapter = next(adapter for adapter in (PATHS if is_path else OBJECTS) if adapter.can_open(source, options))
-    options.refuse_unsupported(adapter.options, adapter.source)
+    options.refuse_unsupported(adapter.options, adapter.description)
     data = adapter.open(source, options)
     storable = {name: _storable(value) for name, value in options.chosen.items()}
     return _checked(replace(data, options=storable), min_rows, counted=counted)

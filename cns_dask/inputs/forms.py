@@ -39,7 +39,7 @@ class ReadOptions:
     component: str | None = None
     features: str | None = None
     #: Names of those that come from the data of a fit: they do not matter to sources that do not understand them
-    defaults: frozenset[str] = frozenset()
+    inherited: frozenset[str] = frozenset()
     min_rows: int = 2  # fewer rows than this are refused
 
     @property
@@ -56,7 +56,7 @@ class ReadOptions:
     def refuse_unsupported(self, supported: tuple[str, ...], source: str) -> None:
         """Refuse options that a kind of source does not understand."""
         for name, value in self.chosen.items():
-            if name not in supported and name not in self.defaults:
+            if name not in supported and name not in self.inherited:
                 raise InvalidSettingError(f"{name} has no meaning for {source}. Leave it out: it is {value!r}.")
 
 
@@ -82,7 +82,7 @@ class Data:
 class Adapter:
     """One kind of source that can be opened."""
 
-    source: str  # what it is, in words
+    description: str  # what it is, for messages
     #: Whether a source is of this kind; without importing the package that it comes from
     can_open: Callable[[Any, ReadOptions], bool]
     open: Callable[[Any, ReadOptions], Data]  # open it

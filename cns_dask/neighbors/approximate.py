@@ -24,9 +24,9 @@ from cns_dask.neighbors.cells import Cells, learn_centers, shifted
 from cns_dask.neighbors.exact import with_self_first
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.plan import (
-    CALIBRATED_ROWS,
-    MEASURED_ROWS,
+    CALIBRATION_ROWS,
     OVERLAP,
+    RECALL_ROWS,
     SAMPLED_PER_CELL,
     GraphSizes,
     calibrate_stage,
@@ -40,7 +40,7 @@ from cns_dask.storage.arrays import StoredArray
 from cns_dask.storage.chunks import row_slices
 from cns_dask.storage.records import recordable
 
-CALIBRATED_MISSES = 0.7  # share of the allowed misses that the reach is set for: the rest is for chance
+CALIBRATED_MISSES = 0.7  # the reach aims at this share of the allowed misses, as a safety margin
 MAX_DESCENTS = 4  # rounds with other borders
 MERGED_AT_ONCE = 4  # lists of one sample that a task merges
 
@@ -67,16 +67,16 @@ class ApproximateSearch:
         self._run, self._sizes, self._seed = run, sizes, seed
         self._points = run.writer.array("points")
         self._row_slices = row_slices(sizes.n_rows, sizes.rows_per_chunk)
-        self._measured_rows = sample_of_rows(sizes.n_rows, MEASURED_ROWS, seed + 2)
+        self._measured_rows = sample_of_rows(sizes.n_rows, RECALL_ROWS, seed + 2)
 
     def find(self, method: str, recall: float, smallest_k: int) -> GraphSummary:
         """Find nearly all neighbours: improve the graph until the sample shows the recall."""
         run, k = self._run, self._sizes.n_neighbors
         samples: Samples = run.load("cells", CELL_ARRAYS) or run.save("cells", self._fill_cells())
         arrays = {name.removeprefix("cells/"): run.writer.array(name) for name in CELL_ARRAYS}
-        cells, candidates, truth = self._calibrate(Cells(**arrays, reach=1.0), samples, recall)
+        cells, visited, truth = self._calibrate(Cells(**arrays, reach=1.0), samples, recall)
         if method == "auto":  # saved: another run may have larger workers
-            method = run.load("method") or run.save("method", self._cheaper_method(candidates), drop_scratch=False)
+            method = run.load("method") or run.save("method", self._cheaper_method(visited), drop_scratch=False)
         if run.has_saved("round-") and not run.are_undamaged(GRAPH_ARRAYS):
             run.forget("round-", "neighbors", "descent")  # rounds write to the same lists: all or nothing
         rounds = self._descents(cells) if method == "descent" else self._searches(cells)
@@ -86,7 +86,7 @@ class ApproximateSearch:
             )
             if measured[-1].low >= recall:
                 break
-        return GraphSummary(method, measured, reach, candidates)
+        return GraphSummary(method, measured, reach, visited)
 
     def _fill_cells(self) -> Samples:
         """Learn centres from a sample, and move every row to the cell of its nearest one."""
@@ -100,7 +100,7 @@ class ApproximateSearch:
         writer, sizes = self._run.writer, self._sizes
         samples = (
             sample_of_rows(sizes.n_rows, sizes.sampled_rows, self._seed),
-            sample_of_rows(sizes.n_rows, CALIBRATED_ROWS, self._seed + 1),
+            sample_of_rows(sizes.n_rows, CALIBRATION_ROWS, self._seed + 1),
             self._measured_rows,
         )
         by_chunk = zip(*(_by_slice(rows, self._row_slices) for rows in samples), strict=True)
@@ -152,9 +152,9 @@ class ApproximateSearch:
             nearest = self._compare_sample(stage, "calibrated", samples.calibrated, cells.points, k, nobody)
             exact = self._compare_sample(stage, "measured", samples.measured, self._points, k - 1, self._measured_rows)
             learn = Piece(cell_tasks.reach_for, (samples.calibrated, nearest, cells, share))
-            ((reach, candidates),) = stage.run("reach", [learn])
+            ((reach, visited),) = stage.run("reach", [learn])
             (squared,) = stage.run("truth", [Piece(tuple, (exact,))])
-        return replace(cells, reach=reach), candidates, with_self_first(squared, self._measured_rows)
+        return replace(cells, reach=reach), visited, with_self_first(squared, self._measured_rows)
 
     def _compare_sample(
         self, stage: RunningStage, name: str, queries: FloatArray, points: StoredArray, k: int, rows: IntArray
@@ -171,9 +171,9 @@ class ApproximateSearch:
             lists = [stage.delayed("compare_samples", cell_tasks.merge_parts, group, rows) for group in groups]
         return lists[0]
 
-    def _cheaper_method(self, candidates: float) -> str:
-        """Descent where a search in cells meets too many rows, if the workers have the memory for it."""
-        if candidates <= self._sizes.descent_candidates:
+    def _cheaper_method(self, visited: float) -> str:
+        """Descent where a search in cells visits too many rows, if the workers have the memory for it."""
+        if visited <= self._sizes.max_visited:
             return "cells"
         try:
             self._check_descent_memory()
@@ -185,7 +185,7 @@ class ApproximateSearch:
         check_memory(partial(descent_worker_bytes, self._sizes))
 
     def _searches(self, cells: Cells) -> Iterator[tuple[Lists, float]]:
-        """Search in cells, with a larger reach each time; 1 misses nothing."""
+        """Search in cells, with a larger reach each time; one of 1 (times the k-th distance) misses nothing."""
         reach = cells.reach
         for number in itertools.count(1):
             name = "neighbors" if number == 1 else f"neighbors-{number}"
@@ -217,7 +217,7 @@ class ApproximateSearch:
                 Piece(
                     cell_tasks.collect_chunk,
                     (scratch, _slices(cuts, at, stride), graph, part, rows),
-                    _lists(graph, part),
+                    _graph_regions(graph, part),
                 )
                 for at, (part, rows) in enumerate(self._measured_by_chunk())
             ]
@@ -276,7 +276,7 @@ class ApproximateSearch:
                 Piece(
                     descent.merge_chunk,
                     (lists, _slices(ends, at, largest), graph, part, rows, number > 1),
-                    _lists(graph, part),
+                    _graph_regions(graph, part),
                 )
                 for at, (part, rows) in enumerate(self._measured_by_chunk())
             ]
@@ -298,7 +298,7 @@ def _block(at: int, stride: int) -> tuple[slice, slice]:
     return slice(at * stride, (at + 1) * stride), slice(None)
 
 
-def _lists(graph: Graph, part: slice) -> tuple[tuple[StoredArray, tuple[slice, slice]], ...]:
+def _graph_regions(graph: Graph, part: slice) -> tuple[tuple[StoredArray, tuple[slice, slice]], ...]:
     """The regions of the lists of some rows."""
     return tuple((array, (part, slice(None))) for array in graph)
 

@@ -42,8 +42,8 @@ class GraphSummary:
 
     method: str  # as of a `NeighborGraph`
     recall: tuple[Recall, ...] = ()
-    reach: float | None = None  # how far the search in cells looked beyond the border of a cell
-    candidates_per_row: float | None = None  # rows that such a search meets on average
+    reach: float | None = None  # of the search in cells: it visits cells nearer than this times the k-th distance
+    visited_per_row: float | None = None  # rows that such a search visits on average
 
     def as_attributes(self) -> dict[str, Any]:
         """Plain values, for the attributes of the graph."""

@@ -15,7 +15,7 @@ from cns_dask.settings import EXACT_ROWS, choose_method
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip, rows_per_chunk
 from cns_dask.storage.layout import ArrayPlan
 
-#: Bounds of distances that are in memory together, and once more to rank them.
+#: Memory for one tile of distance bounds and its sorted copy.
 PAIRS_BYTES = 2 * FLOAT_BYTES * QUERIES_AT_ONCE * POINTS_AT_ONCE
 #: Every search reads all chunks of points in its reach, so these are smaller than others.
 CELL_CHUNK_BYTES = 8 * 2**20
@@ -27,7 +27,7 @@ MAX_CELLS = 8192
 SAMPLED_PER_CELL = 32
 SAMPLE_BYTES = 256 * 2**20
 #: Samples that the reach is learned from, and that recall is measured on.
-CALIBRATED_ROWS, MEASURED_ROWS = 500, 1000
+CALIBRATION_ROWS, RECALL_ROWS = 500, 1000
 #: Descent sends every row to so many partitions.
 OVERLAP = 3
 #: The time of a query grows as n^0.4: measured on a mixture from 40 000 to 10^6 rows.
@@ -40,9 +40,9 @@ SORT_COMPARISONS = 150
 class GraphSizes:
     """What the search for neighbours is cut into."""
 
-    n_rows: int  # size of the points (after projection) and length of the lists, the row itself included
-    n_features: int
-    n_neighbors: int
+    n_rows: int
+    n_features: int  # after projection
+    n_neighbors: int  # length of the lists, the row itself included
     exact_rows: int = EXACT_ROWS  # up to so many rows "auto" compares all pairs
     rows_per_chunk: int = 1  # rows of one chunk of points and neighbours
     n_cells: int = 0  # cells of the approximate search; 0 for an exact one
@@ -52,8 +52,8 @@ class GraphSizes:
     rows_per_partition: int = 65_536  # rows of one partition for descent
     #: Up to so many rows of a partition all pairs are compared: estimated from 2 ns a pair, 150 us a row of descent
     exact_partition_rows: int = 50_000
-    #: Descent is cheaper where a search in cells meets more rows on average: estimated at d = 64, n = 150 000
-    descent_candidates: int = 200_000
+    #: Descent is cheaper where a search in cells visits more rows on average: estimated at d = 64, n = 150 000
+    max_visited: int = 200_000
 
     @property
     def is_exact(self) -> bool:
@@ -78,7 +78,7 @@ class GraphSizes:
         )
 
 
-def plan_search(
+def size_search(
     n_rows: int,
     n_features: int,
     n_neighbors: int,
@@ -92,7 +92,7 @@ def plan_search(
 
     Examples
     --------
-    >>> plan_search(1_000_000, 16, 52, "cells").n_cells
+    >>> size_search(1_000_000, 16, 52, "cells").n_cells
     977
     """
     overrides = dict(overrides or {})
@@ -133,18 +133,18 @@ def search_stages(sizes: GraphSizes) -> tuple[Stage, ...]:
 def exact_stage(sizes: GraphSizes) -> Stage:
     """Every chunk of rows against every other."""
     n, d, rows, chunks = sizes.n_rows, sizes.n_features, sizes.rows_per_chunk, sizes.n_chunks
-    held = rows * FLOAT_BYTES * (3 * d + 4 * sizes.n_neighbors) + PAIRS_BYTES
+    task_bytes = rows * FLOAT_BYTES * (3 * d + 4 * sizes.n_neighbors) + PAIRS_BYTES
     steps = (
-        Step("compare", chunks * chunks, held, work=n * d * n, recorded=False),
-        Step("neighbors", chunks, held, after=(0,)),
+        Step("compare", chunks * chunks, task_bytes, work=n * d * n, recorded=False),
+        Step("neighbors", chunks, task_bytes, after=(0,)),
     )
     return Stage("neighbors", steps, reads=(sizes.points,), writes=sizes.lists())
 
 
 def given_stage(sizes: GraphSizes, *, with_distances: bool) -> Stage:
     """The lists of a graph that the caller has: checked and stored."""
-    held = 6 * sizes.rows_per_chunk * FLOAT_BYTES * sizes.n_neighbors
-    step = Step("neighbors", sizes.n_chunks, held, work=sizes.n_rows * sizes.n_neighbors)
+    task_bytes = 6 * sizes.rows_per_chunk * FLOAT_BYTES * sizes.n_neighbors
+    step = Step("neighbors", sizes.n_chunks, task_bytes, work=sizes.n_rows * sizes.n_neighbors)
     return Stage("neighbors", (step,), writes=sizes.lists()[: 2 if with_distances else 1])
 
 
@@ -152,12 +152,12 @@ def cells_stage(sizes: GraphSizes) -> Stage:
     """Learn centres of cells from a sample, and move every row to the cell of its nearest centre."""
     n, d, rows = sizes.n_rows, sizes.n_features, sizes.rows_per_chunk
     row, entry = FLOAT_BYTES * d, point_entry(d).itemsize
-    held = rows * (2 * row + 3 * entry) + FLOAT_BYTES * sizes.n_cells * d + PAIRS_BYTES
-    learning = 4 * sizes.sampled_rows * row + FLOAT_BYTES * sizes.n_cells * (256 + 4 * d)
+    task_bytes = rows * (2 * row + 3 * entry) + FLOAT_BYTES * sizes.n_cells * d + PAIRS_BYTES
+    learn_bytes = 4 * sizes.sampled_rows * row + FLOAT_BYTES * sizes.n_cells * (256 + 4 * d)
     steps = (
-        Step("learn_centers", 1, learning, work=sizes.sampled_rows * sizes.n_cells * d),
+        Step("learn_centers", 1, learn_bytes, work=sizes.sampled_rows * sizes.n_cells * d),
         Step("take_samples", 2, after=(0,)),
-        Step("sort", sizes.n_chunks, held, work=n * d * (sizes.n_cells + SORT_COMPARISONS), after=(1,)),
+        Step("sort", sizes.n_chunks, task_bytes, work=n * d * (sizes.n_cells + SORT_COMPARISONS), after=(1,)),
         Step(
             "fill", math.ceil(n / sizes.rows_per_cell_chunk), 4 * sizes.rows_per_cell_chunk * entry, n * d, after=(2,)
         ),
@@ -174,15 +174,15 @@ def calibrate_stage(sizes: GraphSizes) -> Stage:
     """Exact neighbours of two samples: one tells how far a search has to reach, the other measures its recall."""
     n, d = sizes.n_rows, sizes.n_features
     chunks = sizes.n_chunks + math.ceil(n / sizes.rows_per_cell_chunk)
-    held = sizes.rows_per_chunk * FLOAT_BYTES * d + PAIRS_BYTES
+    task_bytes = sizes.rows_per_chunk * FLOAT_BYTES * d + PAIRS_BYTES
     steps = (
-        Step("compare_samples", chunks, held, work=n * d, recorded=False),
+        Step("compare_samples", chunks, task_bytes, work=n * d, recorded=False),
         Step("reach", 1, after=(0,)),
         Step("truth", 1, after=(0,)),
     )
     samples = (
-        ArrayPlan("calibrated", (CALIBRATED_ROWS, d), (CALIBRATED_ROWS, d), "float32", scratch=True),
-        ArrayPlan("measured", (MEASURED_ROWS, d), (MEASURED_ROWS, d), scratch=True),
+        ArrayPlan("calibrated", (CALIBRATION_ROWS, d), (CALIBRATION_ROWS, d), "float32", scratch=True),
+        ArrayPlan("measured", (RECALL_ROWS, d), (RECALL_ROWS, d), scratch=True),
     )
     return Stage("calibrate", steps, reads=(sizes.points, sizes.points), writes=samples)
 
@@ -191,20 +191,24 @@ def cell_search_stage(sizes: GraphSizes, name: str = "neighbors") -> Stage:
     """Find the lists of the rows of some cells, and collect them in the order of the data."""
     n, d, k, rows = sizes.n_rows, sizes.n_features, sizes.n_neighbors, sizes.rows_per_chunk
     searched, entry = sizes.rows_per_search, point_entry(d).itemsize
-    listed = list_entry(k, n)
+    list_dtype = list_entry(k, n)
     centers = FLOAT_BYTES // 2 * sizes.n_cells * d
-    held = (
+    task_bytes = (
         2 * searched * (2 * entry + 4 * FLOAT_BYTES * k) + sizes.rows_per_cell_chunk * entry + 3 * centers + PAIRS_BYTES
     )
     searches = math.ceil(n / searched)
     steps = (
-        Step("search", searches, held, work=n * d * n**SEARCH_GROWTH),
+        Step("search", searches, task_bytes, work=n * d * n**SEARCH_GROWTH),
         Step("collect", sizes.n_chunks, 6 * rows * FLOAT_BYTES * (1 + 2 * k), work=n * k, after=(0,)),
     )
     scratch = ArrayPlan(
-        f"lists-{name}", (searches * searched, listed.itemsize), (searched, listed.itemsize), "int8", scratch=True
+        f"lists-{name}",
+        (searches * searched, list_dtype.itemsize),
+        (searched, list_dtype.itemsize),
+        "int8",
+        scratch=True,
     )
-    lists = sizes.lists((str(listed["indices"].base), "float32"))
+    lists = sizes.lists((str(list_dtype["indices"].base), "float32"))
     return Stage(name, steps, reads=(sizes.points,), writes=(*lists, scratch))
 
 
@@ -213,7 +217,7 @@ def descent_stage(sizes: GraphSizes, name: str) -> Stage:
     n, d, k, rows = sizes.n_rows, sizes.n_features, sizes.n_neighbors, sizes.rows_per_chunk
     n_partitions = math.ceil(n / sizes.rows_per_partition)
     overlap = min(OVERLAP, n_partitions)
-    listed, entry = list_entry(k, n), point_entry(d).itemsize
+    list_dtype, entry = list_entry(k, n), point_entry(d).itemsize
     steps = (
         Step("learn_partitions", 1),
         Step("send", sizes.n_chunks, after=(0,)),
@@ -223,9 +227,9 @@ def descent_stage(sizes: GraphSizes, name: str) -> Stage:
     sent = ArrayPlan(
         f"sent-{name}", (sizes.n_chunks * overlap * rows, entry), (overlap * rows, entry), "int8", scratch=True
     )
-    shape = (overlap * n, listed.itemsize)
+    shape = (overlap * n, list_dtype.itemsize)
     lists = ArrayPlan(f"lists-{name}", shape, shape, "int8", scratch=True)
-    stored = sizes.lists((str(listed["indices"].base), "float32"))
+    stored = sizes.lists((str(list_dtype["indices"].base), "float32"))
     return Stage(name, steps, reads=(sizes.points,), writes=(*stored, sent, lists))
 
 

@@ -122,9 +122,9 @@ class Predictor:
         return Clustering(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
 
     @cached_property
-    def opened(self) -> _Opened:
-        """What is needed of the result."""
-        return _Opened(self.result)
+    def opened(self) -> _LoadedModel:
+        """The parts of the result that are needed, loaded or opened."""
+        return _LoadedModel(self.result)
 
 
 @lru_cache(maxsize=8)
@@ -136,7 +136,7 @@ def _predictor_at(path: str, digest_then: str) -> Predictor:
     return predictor
 
 
-class _Opened:
+class _LoadedModel:
     """The small parts of a result in memory, and the large ones opened."""
 
     def __init__(self, result: Result) -> None:
@@ -249,7 +249,7 @@ def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clu
 
 
 def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:
-    """The rows, each that cannot be clustered replaced by one that can."""
+    """The rows, with a placeholder instead of each that is skipped."""
     if (codes == CLUSTERED).all():
         return rows
     other = np.zeros(transform.n_features)

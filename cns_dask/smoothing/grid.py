@@ -150,12 +150,12 @@ def evaluate(run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol:
     """Evaluate every (k, lam)."""
     grid = sizes.grid
     with run.stage(evaluate_stage(sizes)) as stage:
-        evaluations = [_GridRow(stage, k, walks[k], sizes, tol) for k in grid.ks]
+        evaluations = [_GridPointsOfK(stage, k, walks[k], sizes, tol) for k in grid.ks]
         for each, value in zip(evaluations, stage.recorded([each.end for each in evaluations]), strict=True):
             each.resume(run, value)
         tasks = {task.key: (each, at, task) for each in evaluations for at, task in each.solves.items()}
         tasks |= {each.task.key: (each, None, each.task) for each in evaluations if each.task is not None}
-        ordered = list(tasks.values())  # as a list they are handed over: all solves first
+        ordered = list(tasks.values())  # Dask gets all solves before the criterion of any k
 
         def finished(position: int) -> None:
             each, block, _ = ordered[position]
@@ -175,8 +175,8 @@ def evaluate(run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol:
     return Evaluation(surface, picked_rows, float(np.max(residuals)), max(passes))
 
 
-class _GridRow:
-    """The grid points of one k: their solves and their end, recorded or to be computed."""
+class _GridPointsOfK:
+    """The grid points of one k: their solves and their criterion, recorded or to be computed."""
 
     def __init__(self, stage: RunningStage, k: int, walk: StoredWalk, sizes: SmoothingSizes, tol: float) -> None:
         self._stage, self._k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"

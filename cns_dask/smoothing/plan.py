@@ -18,7 +18,7 @@ from cns_dask.smoothing.solver import BLOCK_WIDTHS, RING_PASSES, SPECTRUM_STEPS,
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip
 from cns_dask.storage.layout import ArrayPlan
 
-#: All arrays of a block while it is solved, if they can be so small.
+#: Target memory of one solve; it is exceeded only at the narrowest block.
 BLOCK_BYTES = 2 * 2**30
 #: Partial sums over rows that one task adds.
 SUMMED_AT_ONCE = 4
@@ -37,7 +37,7 @@ class SmoothingSizes:
     number_bytes: int  # size of a number in scratch
 
     @property
-    def absorption_bytes(self) -> int:
+    def solve_bytes_per_candidate(self) -> int:
         """Memory of one candidate while it is solved: every lam's solution and the ring of passes, or, when it is
         solved again in double precision, one solution, the ring and what is written.
         """
@@ -49,7 +49,7 @@ class SmoothingSizes:
         return math.ceil(count / self.block_width)
 
 
-def plan_smoothing(
+def size_smoothing(
     n_rows: int,
     rows_per_chunk: int,
     grid: Grid,
@@ -62,7 +62,7 @@ def plan_smoothing(
     Examples
     --------
     >>> grid = Grid((9, 18), (0.01, 0.02), 30)
-    >>> plan_smoothing(8_000, 1024, grid, 300, tol=1e-4).block_width
+    >>> size_smoothing(8_000, 1024, grid, 300, tol=1e-4).block_width
     16
     """
     counts = [n_candidates] * len(grid.ks) if isinstance(n_candidates, int) else n_candidates
@@ -71,7 +71,9 @@ def plan_smoothing(
     sizes = SmoothingSizes(
         n_rows, grid, tuple(min(count, n_rows) for count in counts), rows_per_chunk, BLOCK_WIDTHS[-1], chunk, number
     )
-    width = next((width for width in BLOCK_WIDTHS if width * sizes.absorption_bytes <= BLOCK_BYTES), BLOCK_WIDTHS[-1])
+    width = next(
+        (width for width in BLOCK_WIDTHS if width * sizes.solve_bytes_per_candidate <= BLOCK_BYTES), BLOCK_WIDTHS[-1]
+    )
     names = {field.name for field in fields(SmoothingSizes)}
     changed: dict[str, Any] = {name: value for name, value in (overrides or {}).items() if name in names}
     return replace(sizes, **({"block_width": width} | changed))
@@ -104,11 +106,11 @@ def shared_bytes(sizes: SmoothingSizes) -> int:
 def candidates_stage(sizes: SmoothingSizes) -> Stage:
     """Number the rows so that neighbours are close in memory; for every k write the walk and find the candidates."""
     n, ks = sizes.n_rows, sizes.grid.ks
-    both_directions = 40 * n * ks[0]  # of the graph, and their sum
-    starting = n * (12 * ks[-1] + 8 * FLOAT_BYTES + sizes.number_bytes * (SPECTRUM_STEPS + 4))
+    symmetric_graph_bytes = 40 * n * ks[0]  # both directions of the graph, and their sum
+    start_bytes = n * (12 * ks[-1] + 8 * FLOAT_BYTES + sizes.number_bytes * (SPECTRUM_STEPS + 4))
     steps = (
-        Step("order", 1, both_directions, work=n * ks[0]),
-        *(Step("start", 1, starting, work=n * k, after=(0,)) for k in ks),
+        Step("order", 1, symmetric_graph_bytes, work=n * ks[0]),
+        *(Step("start", 1, start_bytes, work=n * k, after=(0,)) for k in ks),
     )
     order = ArrayPlan("order", (n,), (n,), "int64", scratch=True)
     walks = (array for k in ks for array in _walk(sizes, k))
@@ -120,17 +122,17 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     n, grid, number = sizes.n_rows, sizes.grid, sizes.number_bytes
     chunks = math.ceil(n / sizes.rows_per_absorption_chunk)
     largest, n_lams = max(sizes.n_candidates), len(grid.lams)
-    solving = sizes.block_width * sizes.absorption_bytes + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
+    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
     gram = FLOAT_BYTES * n_lams * largest * (largest + 1)
-    reducing = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
+    reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
     steps: list[Step] = []
     for k, count in zip(grid.ks, sizes.n_candidates, strict=True):
         blocks, at = sizes.n_blocks(count), len(steps)
         passes = n * k * sizes.block_width * blocks
         steps += [
-            Step("solve", blocks, solving, work=passes, gathers=True),
-            Step("gram", chunks, reducing, work=n * count**2, after=(at,), recorded=False),
-            Step("criterion", chunks, reducing, work=n * grid.max_clusters, after=(at + 1,), recorded=False),
+            Step("solve", blocks, solve_bytes, work=passes, gathers=True),
+            Step("gram", chunks, reduce_bytes, work=n * count**2, after=(at,), recorded=False),
+            Step("criterion", chunks, reduce_bytes, work=n * grid.max_clusters, after=(at + 1,), recorded=False),
             Step("choose", 1, after=(at + 2,)),
         ]
     width, rows = sizes.block_width, sizes.rows_per_absorption_chunk
@@ -146,8 +148,8 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     """The absorption of the chosen picks, solved once more to the final tolerance and stored: any K is a view of it."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
-    solving = sizes.block_width * sizes.absorption_bytes + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
-    step = Step("absorb", sizes.n_blocks(n_picks), solving, work=n * k * n_picks, gathers=True)
+    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
+    step = Step("absorb", sizes.n_blocks(n_picks), solve_bytes, work=n * k * n_picks, gathers=True)
     stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, sizes.block_width))
     return Stage("absorption", (step,), reads=_walk(sizes, k), writes=(stored,))
 

@@ -7,7 +7,7 @@
         FOLDER/scratch.zarr intermediate arrays (or where `scratch` says)
         FOLDER/result.zarr  moved to NAME at the end
 
-Every new work has a folder of another name: tasks that still run for one that was given up cannot write into it.
+Each new run gets a fresh folder, so that stray tasks of an abandoned run cannot write into it.
 """
 
 import errno
@@ -124,7 +124,7 @@ def new_output(
                 yield ResultWriter(result, scratch_group, unfinished / name / "done", check_lock)
                 check_lock()
                 check_output(out, kind, overwrite=overwrite)  # something may have appeared there meanwhile
-                describe_finished(result, kind, fingerprint)
+                mark_complete(result, kind, fingerprint)
                 if not target.is_local:
                     unfinished.write(MOVING, b"")
                 result.move_to(target, aside=unfinished / name / "replaced", last="zarr.json")
@@ -145,7 +145,7 @@ def new_output(
                 Path(unfinished.path).rmdir()
 
 
-def describe_finished(result: Location, kind: Kind, fingerprint: Fingerprint) -> None:
+def mark_complete(result: Location, kind: Kind, fingerprint: Fingerprint) -> None:
     """Mark a group as complete."""
     open_group(result, "r+").attrs.update(format=kind, format_version=FORMAT_VERSION, fingerprint=fingerprint)
 
@@ -193,7 +193,7 @@ def _clear(unfinished: Location, scratch: Location | None = None) -> None:
 
 
 def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[str] | None) -> None:
-    """Remove what a run has left that was killed when its result was in place already."""
+    """Remove leftovers of a run that was killed after its result was moved."""
     saved = _parsed(unfinished.read("run.json"))
     if saved is None or differences(saved.get("work"), work) or not str(saved.get("folder", "")).isalnum():
         return

@@ -22,7 +22,7 @@ from cns_dask.storage.locations import Location
 
 
 class ResultStore:
-    """A stored group, opened once for reading. One in a temporary folder pickles with its content."""
+    """A stored group, opened once for reading. A temporary one is pickled together with its files."""
 
     def __init__(self, location: Location, owner: TemporaryFolder | None = None) -> None:
         self.location = location

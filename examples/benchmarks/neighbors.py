@@ -36,7 +36,7 @@ import zarr
 
 from cns_dask import CNS, neighbor_graph
 from cns_dask.execution.plan import Plan
-from cns_dask.neighbors.plan import plan_search, search_stages
+from cns_dask.neighbors.plan import search_stages, size_search
 from cns_dask.progress import Progress
 
 AUDITED = 1000
@@ -195,7 +195,7 @@ def growth(n_rows: int, folder: Path) -> None:
                     1, lambda path=path, k=k, progress=progress: neighbor_graph(path, k, progress=progress)
                 )
         peak = np.max(memory.bytes, axis=0)
-        planned = Plan(search_stages(plan_search(n, 16, k, "cells"))).worker_bytes(1)
+        planned = Plan(search_stages(size_search(n, 16, k, "cells"))).worker_bytes(1)
         stages = ", ".join(f"{name} {took:.1f}" for name, took in progress.seconds.items())
         print(
             f"\nn = {n}: {seconds[n]:.1f} s ({stages}); recall {graph.recall[-1].mean:.4f}; "

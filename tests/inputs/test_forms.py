@@ -33,7 +33,7 @@ def test_options_that_a_source_does_not_understand_are_refused_unless_they_are_d
     options.refuse_unsupported(("columns", "features"), "xarray")
     with pytest.raises(InvalidSettingError, match="features has no meaning for a table. Leave it out: it is 'time'."):
         options.refuse_unsupported(("columns",), "a table")
-    inherited = ReadOptions(columns=["a"], features="time", defaults=frozenset({"features"}))
+    inherited = ReadOptions(columns=["a"], features="time", inherited=frozenset({"features"}))
     inherited.refuse_unsupported(("columns",), "a table")
     with pytest.raises(InvalidSettingError, match=r"columns has no meaning for .*\['a'\]"):
         inherited.refuse_unsupported((), "a table")

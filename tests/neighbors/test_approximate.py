@@ -11,7 +11,7 @@ from cns_dask import neighbor_graph
 from cns_dask.errors import NotEnoughMemoryError
 from cns_dask.neighbors import approximate, cell_tasks, descent, plan
 from cns_dask.neighbors.approximate import ApproximateSearch
-from cns_dask.neighbors.plan import plan_search
+from cns_dask.neighbors.plan import size_search
 
 
 def sized(**sizes):
@@ -58,7 +58,7 @@ def test_auto_leaves_cells_where_they_would_meet_too_many_rows():
     X = blobs_of(3000, 8)
     with sized(rows_per_partition=900, exact_rows=1000):
         assert neighbor_graph(X, 10).method == "cells"
-    with sized(rows_per_partition=900, exact_rows=1000, descent_candidates=10):
+    with sized(rows_per_partition=900, exact_rows=1000, max_visited=10):
         assert neighbor_graph(X, 10).method == "descent"
 
 
@@ -68,7 +68,7 @@ def test_auto_stays_in_cells_where_memory_does_not_allow_descent(monkeypatch):
 
     monkeypatch.setattr(approximate, "check_memory", refuse)
     X = blobs_of(1500, 8)
-    with sized(rows_per_partition=900, exact_rows=1000, descent_candidates=10):
+    with sized(rows_per_partition=900, exact_rows=1000, max_visited=10):
         assert neighbor_graph(X, 10).method == "cells"
         with pytest.raises(NotEnoughMemoryError):  # who asks for it is told
             neighbor_graph(X, 10, method="descent")
@@ -79,7 +79,7 @@ SIZES = {"rows_per_chunk": 300, "n_cells": 9, "rows_per_cell_chunk": 250, "rows_
 
 def search_in(folder, X, method="cells", **overrides):
     """Summary, lists and stages of a search in a folder, which goes on where one before it has stopped."""
-    sizes = plan_search(*X.shape, 8, method, None, {**SIZES, **overrides})
+    sizes = size_search(*X.shape, 8, method, None, {**SIZES, **overrides})
     run = run_in(folder, 300, points=X)
     summary = ApproximateSearch(run, sizes, seed=0).find(method, 0.99, 4)
     lists = [np.asarray(run.writer.array(name)[...]) for name in approximate.GRAPH_ARRAYS]
@@ -91,7 +91,7 @@ def test_recall_is_measured_at_the_smallest_and_the_largest_k(tmp_path):
     assert [each.n_neighbors for each in summary.recall] == [4, 8]
     assert summary.method == "cells"
     assert 0.05 <= summary.reach <= 1
-    assert 0 < summary.candidates_per_row <= 1200
+    assert 0 < summary.visited_per_row <= 1200
     assert_well_formed(*lists)
 
 
@@ -127,7 +127,7 @@ def test_a_later_run_keeps_the_method_that_was_chosen(tmp_path):
     """It may have other workers: the rounds of two methods must not be mixed."""
     X = blobs_of(1200, 3)
     chosen, lists, _ = search_in(tmp_path, X, "auto", exact_rows=100)
-    again, same, _ = search_in(tmp_path, X, "auto", exact_rows=100, descent_candidates=1)
+    again, same, _ = search_in(tmp_path, X, "auto", exact_rows=100, max_visited=1)
     assert (chosen.method, again.method) == ("cells", "cells")
     np.testing.assert_array_equal(same[0], lists[0])
 

@@ -23,7 +23,7 @@ def writer(tmp_path):
 
 
 def test_a_stored_graph_is_the_one_that_was_described(writer):
-    summary = GraphSummary("cells", RECALL, reach=0.5, candidates_per_row=77.5)
+    summary = GraphSummary("cells", RECALL, reach=0.5, visited_per_row=77.5)
     writer.describe_graph(**summary.as_attributes())
     graph = stored_graph(writer)
     assert (graph.method, graph.recall) == ("cells", RECALL)

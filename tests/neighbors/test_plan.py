@@ -20,8 +20,8 @@ from cns_dask.neighbors.plan import (
     descent_worker_bytes,
     exact_stage,
     given_stage,
-    plan_search,
     search_stages,
+    size_search,
 )
 from cns_dask.neighbors.search import find_neighbors
 from cns_dask.settings import Settings
@@ -30,7 +30,7 @@ from cns_dask.storage.chunks import CHUNK_BYTES
 
 def plan_of_graph(n_rows, n_features, k, method):
     """Sizes and plan of a graph alone."""
-    sizes = plan_search(n_rows, n_features, k, method)
+    sizes = size_search(n_rows, n_features, k, method)
     preprocess = preprocess_stages(n_rows, n_features, sizes.n_features, sizes.rows_per_chunk)
     return sizes, Plan((*preprocess, *search_stages(sizes)))
 
@@ -64,35 +64,35 @@ def test_tasks_of_an_approximate_search_grow_linearly():
 
 def test_auto_is_exact_for_few_rows():
     for n_rows, is_exact in ((20_000, True), (20_001, False)):
-        assert plan_search(n_rows, 5, 20, "auto").is_exact == is_exact
-        assert plan_search(n_rows, 5, 20, "exact").is_exact
-        assert not plan_search(n_rows, 5, 20, "descent").is_exact
-    assert not plan_search(2000, 5, 20, "auto", overrides={"exact_rows": 1000}).is_exact
+        assert size_search(n_rows, 5, 20, "auto").is_exact == is_exact
+        assert size_search(n_rows, 5, 20, "exact").is_exact
+        assert not size_search(n_rows, 5, 20, "descent").is_exact
+    assert not size_search(2000, 5, 20, "auto", overrides={"exact_rows": 1000}).is_exact
 
 
 def test_overrides_replace_sizes_by_name_and_others_are_left_alone():
-    changed = plan_search(50_000, 5, 20, "cells", overrides={"n_cells": 12, "rows_per_search": 50, "block_width": 4})
-    plain = plan_search(50_000, 5, 20, "cells")
+    changed = size_search(50_000, 5, 20, "cells", overrides={"n_cells": 12, "rows_per_search": 50, "block_width": 4})
+    plain = size_search(50_000, 5, 20, "cells")
     assert (changed.n_cells, changed.rows_per_search) == (12, 50)
     assert (changed.rows_per_chunk, changed.sampled_rows) == (plain.rows_per_chunk, plain.sampled_rows)
-    assert plan_search(5000, 5, 20, "exact", overrides={"n_cells": 12}).n_cells == 0  # an exact search has none
+    assert size_search(5000, 5, 20, "exact", overrides={"n_cells": 12}).n_cells == 0  # an exact search has none
 
 
 def test_points_are_as_wide_as_their_components_if_these_are_fewer():
-    assert plan_search(5000, 300, 20, "exact", 100).n_features == 100
-    assert plan_search(5000, 30, 20, "exact", 100).n_features == 30
-    assert plan_search(5000, 300, 20, "exact", None).n_features == 300
+    assert size_search(5000, 300, 20, "exact", 100).n_features == 100
+    assert size_search(5000, 30, 20, "exact", 100).n_features == 30
+    assert size_search(5000, 300, 20, "exact", None).n_features == 300
 
 
 def test_row_numbers_of_lists_are_stored_as_wide_as_needed():
     for n_rows, dtype in ((10**6, "int32"), (3 * 10**9, "int64")):
         for stage in (
-            cell_search_stage(plan_search(n_rows, 4, 9, "cells")),
-            descent_stage(plan_search(n_rows, 4, 9, "cells"), "d"),
+            cell_search_stage(size_search(n_rows, 4, 9, "cells")),
+            descent_stage(size_search(n_rows, 4, 9, "cells"), "d"),
         ):
             assert stage.array("graph/indices").dtype == dtype
             assert stage.array("graph/distances").dtype == "float32"
-    sizes = plan_search(1000, 4, 9, "exact")
+    sizes = size_search(1000, 4, 9, "exact")
     assert exact_stage(sizes).array("graph/indices").nbytes == 8 * 1000 * 9
     assert [array.name for array in given_stage(sizes, with_distances=False).writes] == ["graph/indices"]
 
@@ -109,7 +109,7 @@ def test_descent_needs_memory_for_a_partition_in_every_thread(rows, d, k):
 def test_stages_run_as_they_are_described(method, tmp_path):
     X = blobs_of(1500, 3)
     overrides = {"rows_per_chunk": 400, "n_cells": 9, "rows_per_cell_chunk": 350, "rows_per_search": 200}
-    sizes = plan_search(*X.shape, 8, method, None, {**overrides, "rows_per_partition": 400})
+    sizes = size_search(*X.shape, 8, method, None, {**overrides, "rows_per_partition": 400})
     run = run_in(tmp_path, 400, points=X)
     find_neighbors(run, sizes, 8, method, 0.9, seed=0)
     told = run.progress

@@ -11,7 +11,7 @@ from cns_dask import neighbor_graph
 from cns_dask.errors import InvalidDataError, InvalidSettingError, LowRecallWarning
 from cns_dask.neighbors import search
 from cns_dask.neighbors.graph import GraphSummary, NeighborGraph
-from cns_dask.neighbors.plan import plan_search
+from cns_dask.neighbors.plan import size_search
 from cns_dask.neighbors.recall import Recall
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
 
@@ -46,7 +46,7 @@ def test_a_recall_that_is_reached_is_not_warned_about(tmp_path, monkeypatch):
             return GraphSummary(method, (Recall(4, 0.5, 0.4, 0.6, 10), Recall(8, 0.95, 0.9, 0.97, 10)))
 
     monkeypatch.setattr(search, "ApproximateSearch", Search)
-    sizes = plan_search(1000, 3, 8, "cells")
+    sizes = size_search(1000, 3, 8, "cells")
     run = run_in(tmp_path, 300)
     assert find_neighbors(run, sizes, 4, "cells", 0.9, seed=0).recall[-1].low == 0.9  # at the largest k, the low end
     with pytest.warns(LowRecallWarning, match=r"is 0\.9500 \(0\.9000 to 0\.9700\) at k = 8, .* below the 0\.91"):
@@ -55,7 +55,7 @@ def test_a_recall_that_is_reached_is_not_warned_about(tmp_path, monkeypatch):
 
 def test_an_exact_search_is_stored_chunk_by_chunk_and_resumed(tmp_path):
     X = blobs_of(250, 3)
-    sizes = plan_search(250, 3, 6, "exact", None, {"rows_per_chunk": 60})
+    sizes = size_search(250, 3, 6, "exact", None, {"rows_per_chunk": 60})
     for n_done in (0, 5):
         run = run_in(tmp_path, 60, points=X)
         assert find_neighbors(run, sizes, 3, "exact", 0.99, seed=0) == GraphSummary("exact")
@@ -74,7 +74,7 @@ def test_a_given_graph_is_cut_to_the_largest_k_and_keeps_its_quality(tmp_path, w
     measured = (Recall(9, 0.99, 0.98, 1.0, 250),)
     distances = da.from_array(far, chunks=(50, 9)) if with_distances else None
     graph = NeighborGraph(da.from_array(N, chunks=(70, 9)), distances, "cells", measured)
-    sizes = plan_search(250, 3, 6, "exact", None, {"rows_per_chunk": 100})
+    sizes = size_search(250, 3, 6, "exact", None, {"rows_per_chunk": 100})
     run = run_in(tmp_path, 100)
     assert store_given_graph(run, sizes, graph) == GraphSummary("cells", measured)
     np.testing.assert_array_equal(run.writer.array("graph/indices")[...], N[:, :6])

@@ -9,7 +9,7 @@ from cns_dask.errors import InvalidSettingError
 from cns_dask.settings import Grid
 from cns_dask.smoothing import grid as grid_module
 from cns_dask.smoothing.grid import gram_of_rows, search_grid, start_walks
-from cns_dask.smoothing.plan import plan_smoothing, smoothing_stages
+from cns_dask.smoothing.plan import size_smoothing, smoothing_stages
 from cns_dask.smoothing.solver import solve_block
 from cns_dask.smoothing.walk import positions_in, walk_on
 
@@ -38,7 +38,7 @@ def begin(folder, neighbors, points=None, cap=300, grid_tol=TOL, overrides=SMALL
     """A run with a stored graph, and the sizes of its smoothing."""
     arrays = {} if points is None else {"points": points}
     run = run_in(folder, 70, graph__indices=neighbors, **arrays)
-    return run, plan_smoothing(N_ROWS, 70, GRID, cap, grid_tol, overrides)
+    return run, size_smoothing(N_ROWS, 70, GRID, cap, grid_tol, overrides)
 
 
 def searched(folder, neighbors, points=None, cap=300, grid_tol=TOL, n_clusters=None, overrides=SMALL):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cns_dask.execution.plan import Plan
 from cns_dask.jobs import plan_sizes, plan_stages
-from cns_dask.neighbors.plan import given_stage, plan_search
+from cns_dask.neighbors.plan import given_stage, size_search
 from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.plan import (
     BLOCK_BYTES,
@@ -16,8 +16,8 @@ from cns_dask.smoothing.plan import (
     clustering_stage,
     evaluate_stage,
     memberships_stage,
-    plan_smoothing,
     shared_bytes,
+    size_smoothing,
     smoothing_stages,
     with_counts,
 )
@@ -35,8 +35,8 @@ GRID = Grid((9, 18), (0.01, 0.02), 30)
 )
 def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, method, tol):
     grid = Settings(lam=0.5).grid(n_rows)
-    rows = plan_search(n_rows, n_features, grid.ks[-1], method).rows_per_chunk
-    sizes = plan_smoothing(n_rows, rows, grid, cap, tol)
+    rows = size_search(n_rows, n_features, grid.ks[-1], method).rows_per_chunk
+    sizes = size_smoothing(n_rows, rows, grid, cap, tol)
     stages = smoothing_stages(sizes)
     plan = Plan(stages, shared_bytes(sizes))
     fallback = 8 * n_rows * (krylov_vectors(n_rows) + 4)
@@ -79,7 +79,7 @@ def test_sizes_of_dasks_configuration_replace_those_of_both_layers():
 
 
 def test_precision_follows_from_the_tolerance():
-    loose, tight = (plan_smoothing(8000, 1024, GRID, 300, tol) for tol in (1e-4, 1e-9))
+    loose, tight = (size_smoothing(8000, 1024, GRID, 300, tol) for tol in (1e-4, 1e-9))
     assert (loose.number_bytes, tight.number_bytes) == (4, 8)
     arrays = [evaluate_stage(sizes).array("absorption-9") for sizes in (loose, tight)]
     assert [array.dtype for array in arrays] == ["float32", "float64"]
@@ -87,7 +87,7 @@ def test_precision_follows_from_the_tolerance():
 
 
 def test_found_candidates_replace_the_limit_and_change_no_chunk():
-    sizes = plan_smoothing(8000, 1024, GRID, 300, 1e-4)
+    sizes = size_smoothing(8000, 1024, GRID, 300, 1e-4)
     found = with_counts(sizes, {18: 20, 9: 33})
     assert found.n_candidates == (33, 20)
     assert (found.block_width, found.rows_per_absorption_chunk) == (sizes.block_width, sizes.rows_per_absorption_chunk)
@@ -95,12 +95,12 @@ def test_found_candidates_replace_the_limit_and_change_no_chunk():
     assert [step.tasks for step in stage.steps if step.name == "solve"] == [3, 2]
     assert stage.n_recorded == 3 + 2 + 2
     assert [stage.array(f"absorption-{k}").shape for k in GRID.ks] == [(2, 33, 8000), (2, 20, 8000)]
-    assert plan_smoothing(8000, 1024, GRID, (33, 20), 1e-4).n_candidates == (33, 20)
-    assert plan_smoothing(10, 10, GRID, 300, 1e-4).n_candidates == (10, 10)  # never more than rows
+    assert size_smoothing(8000, 1024, GRID, (33, 20), 1e-4).n_candidates == (33, 20)
+    assert size_smoothing(10, 10, GRID, 300, 1e-4).n_candidates == (10, 10)  # never more than rows
 
 
 def test_memberships_have_the_rows_of_the_input_where_some_were_skipped():
-    sizes = plan_smoothing(8000, 1024, GRID, 300, 1e-4)
+    sizes = size_smoothing(8000, 1024, GRID, 300, 1e-4)
     plain, skipping = memberships_stage(sizes, 7), memberships_stage(sizes, 7, (9000, 500))
     assert (plain.array("memberships").shape, plain.n_tasks) == ((8000, 7), 8)
     assert (skipping.array("labels").shape, skipping.n_tasks) == ((9000,), 18)
