@@ -8,7 +8,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 FAILURES = {"read": 0, "write": 0}
-SHARE = 0.05
+SHARE = 0.06
 _chance = random.Random(5)
 
 

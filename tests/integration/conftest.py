@@ -6,6 +6,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+import small
 import zarr
 from processes import answers, background, free_ports, wait_until
 
@@ -25,22 +26,21 @@ def stored_rows(rows, tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def small_plan():
     """Everything in many pieces, in this process."""
-    import small
-
     with dask.config.set({"cns_dask.sizes": small.SIZES}):
         yield
 
 
 @pytest.fixture(scope="session")
-def undisturbed(stored_rows, small_plan):
+def undisturbed(stored_rows):
     """The labels of a run that nothing disturbs, by cells."""
     from cns_dask.pipeline import fit
     from cns_dask.settings import Settings
 
-    return fit(stored_rows, Settings(method="cells")).labels.compute()
+    with dask.config.set({"cns_dask.sizes": small.SIZES}):
+        return fit(stored_rows, Settings(method="cells")).labels.compute()
 
 
 @pytest.fixture(scope="session")

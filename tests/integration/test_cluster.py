@@ -90,7 +90,7 @@ def test_prediction_is_lazy_and_runs_on_the_workers(client, blobs):
 def test_workers_are_checked_before_anything_runs(client, tmp_path):
     with pytest.raises(NotEnoughMemoryError, match=r"MiB of memory on worker tcp://"):
         check_memory(lambda threads: 10**15)
-    with pytest.raises(SchedulerError, match=r"Every worker must see .*cannot"):
+    with pytest.raises(SchedulerError, match=r"Some workers cannot see the folder of the result \(.*nowhere\)"):
         check_location_is_shared(Location(tmp_path / "nowhere"))
 
 

@@ -3,8 +3,10 @@
 import json
 import shutil
 
+import dask
 import numpy as np
 import pytest
+import small
 import zarr
 
 from cns_dask import open_result
@@ -192,10 +194,11 @@ def test_data_in_memory_are_told_apart_too(rows, undisturbed, small_plan, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def whole(stored_rows, small_plan, tmp_path_factory):
+def whole(stored_rows, tmp_path_factory):
     """A finished result."""
     out = tmp_path_factory.mktemp("whole") / "r.zarr"
-    fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=out)
+    with dask.config.set({"cns_dask.sizes": small.SIZES}):
+        fit(stored_rows, Settings(n_neighbors=8, lam=0.05), out=out)
     return out
 
 
