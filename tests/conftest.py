@@ -9,7 +9,9 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from generators import mixture
 from hypothesis import settings
+from processes import local_cluster
 
 # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls every few milliseconds.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
@@ -61,20 +63,14 @@ def goldens() -> Path:
 
 @pytest.fixture(scope="session")
 def blobs() -> np.ndarray:
-    """Four overlapping clusters without ties (600, 5)."""
-    rng = np.random.default_rng(7)
-    centers = 2.5 * rng.standard_normal((4, 5))
-    return centers[rng.integers(4, size=600)] + rng.standard_normal((600, 5))
+    """Four overlapping clusters (600, 5)."""
+    return mixture(600, 5, n_clusters=4, spread=2.5, seed=7)
 
 
 @pytest.fixture(scope="session")
 def cluster():
     """Two real worker processes, started once for the whole run."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
-    ) as started:
+    with local_cluster() as started:
         yield started
 
 

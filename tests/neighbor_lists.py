@@ -1,12 +1,12 @@
 """Rows to search among, and what all lists of neighbours must be."""
 
 import numpy as np
+from generators import mixture
 
 
 def blobs_of(n_rows, n_features, seed=0):
     """Eight overlapping clusters (n_rows, n_features)."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(0, 3, (8, n_features))[rng.integers(8, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+    return mixture(n_rows, n_features, n_clusters=8, spread=3, seed=seed)
 
 
 def assert_well_formed(indices, distances):

@@ -8,6 +8,20 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 
 
+def local_cluster(n_workers=2, **options):
+    """Worker processes of one thread each that listen on this machine only."""
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=60,
+        **options,
+    )
+
+
 def free_ports(count):
     """Ports on which nobody listens."""
     with ExitStack() as stack:

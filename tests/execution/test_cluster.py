@@ -6,7 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import LocalCluster
+from processes import local_cluster
 
 from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
 from cns_dask.execution import cluster as module
@@ -48,7 +48,7 @@ def test_a_scheduler_and_workers_that_come_later_are_waited_for(tmp_path, capsys
 
     def later():
         time.sleep(1)
-        started.append(LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0"))
+        started.append(local_cluster(0))
         file.write_text(json.dumps({"address": started[0].scheduler_address}))
         time.sleep(1)
         started[0].scale(2)
@@ -162,7 +162,7 @@ def test_tls_needs_all_three_files(tmp_path):
 
 def test_a_cluster_without_workers_is_refused():
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        local_cluster(0) as empty,
         connection(scheduler=empty.scheduler_address),
         pytest.raises(SchedulerError, match="The scheduler has no workers. Start some first"),
     ):

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import small
 import zarr
+from generators import mixture
 from processes import answers, background, free_ports, wait_until
 
 
 @pytest.fixture(scope="session")
 def rows() -> np.ndarray:
     """Five overlapping clusters (4000, 5)."""
-    rng = np.random.default_rng(11)
-    centers = 2.2 * rng.standard_normal((5, 5))
-    return centers[rng.integers(5, size=4000)] + rng.standard_normal((4000, 5))
+    return mixture(4000, 5, n_clusters=5, spread=2.2, seed=11)
 
 
 @pytest.fixture(scope="session")

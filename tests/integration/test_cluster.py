@@ -6,6 +6,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from generators import mixture
+from processes import local_cluster
 
 from cns_dask import CNS
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
@@ -101,16 +103,14 @@ def test_workers_stay_within_their_planned_memory(tmp_path):
     import threading
 
     import psutil
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     n_rows, settings = 150_000, Settings()
-    rng = np.random.default_rng(0)
-    centers = 2 * rng.standard_normal((25, 8))
-    X = da.from_array(centers[rng.integers(25, size=n_rows)] + rng.standard_normal((n_rows, 8)), chunks=(20_000, 8))
+    X = da.from_array(mixture(n_rows, 8, n_clusters=25, spread=2, seed=0), chunks=(20_000, 8))
     planned = plan_stages(8, *plan_sizes(n_rows, 8, settings)).worker_bytes(1)
     X.to_zarr(str(tmp_path / "x.zarr"))
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        local_cluster() as cluster,
         Client(cluster) as client,
     ):
         processes = [psutil.Process(pid) for pid in client.run(os.getpid).values()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from processes import background, wait_until
+from processes import background, local_cluster, wait_until
 
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
 from cns_dask.execution.memory import Memory, _poll, watched_memory
@@ -20,16 +20,7 @@ from cns_dask.settings import Settings
 
 
 def cluster_of(limit, workers=2):
-    from distributed import LocalCluster
-
-    return LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        memory_limit=limit,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=60,
-    )
+    return local_cluster(workers, memory_limit=limit)
 
 
 def test_at_the_minimum_of_the_plan_and_at_half_of_it(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import local_cluster
 
 from cns_dask import open_result
 from cns_dask.errors import WorkersLostError
@@ -34,12 +35,10 @@ STAGES = [
 @pytest.fixture
 def workers(small_plan):
     """Two worker processes that come back when they die."""
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=60
-        ) as cluster,
+        local_cluster() as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -94,7 +93,7 @@ def test_a_task_that_kills_its_workers_ends_the_run(workers):
 
 
 def test_workers_may_join_while_a_run_goes_on(stored_rows, undisturbed, small_plan):
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     class Joiner(Progress):
         def _begin(self, name, total):
@@ -102,9 +101,7 @@ def test_workers_may_join_while_a_run_goes_on(stored_rows, undisturbed, small_pl
                 cluster.scale(2)
 
     with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=60
-        ) as cluster,
+        local_cluster(1) as cluster,
         Client(cluster) as client,
     ):
         result = fit(stored_rows, Settings(method="cells"), progress=Joiner())

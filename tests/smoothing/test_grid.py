@@ -3,6 +3,7 @@
 import numpy as np
 import oracle
 import pytest
+from generators import mixture
 from runs import run_in
 
 from cns_dask.errors import InvalidSettingError
@@ -20,8 +21,7 @@ SMALL = {"block_width": 4, "rows_per_absorption_chunk": 50}
 
 @pytest.fixture(scope="module")
 def points():
-    rng = np.random.default_rng(3)
-    return rng.normal(0, 3, (4, 3))[rng.integers(4, size=N_ROWS)] + rng.standard_normal((N_ROWS, 3))
+    return mixture(N_ROWS, 3, n_clusters=4, spread=3, seed=3)
 
 
 @pytest.fixture(scope="module")
