@@ -80,7 +80,7 @@ class Run:
         """The value that an earlier run has saved, if these arrays that go with it are undamaged; else None."""
         if not self.is_resumed or self.writer.records is None:
             return None
-        value = read_record(self.writer.records, f"{name}.json")
+        value = decode_record(self.writer.records.read(f"{name}.json"))
         if value is MISSING_RECORD or not self.are_undamaged(arrays):
             return None
         self.progress.resumed(name)
@@ -167,8 +167,8 @@ class RunningStage:
             dask.delayed(read_checked_record)(self._records, pieces[at].record, pieces[at].writes if check else ())
             for at in present
         ]
-        for at, (is_there, value) in zip(present, compute(tasks), strict=True):
-            values[at] = value if is_there else MISSING_RECORD
+        for at, content in zip(present, compute(tasks), strict=True):
+            values[at] = decode_record(content)
         n_recorded = sum(value is not MISSING_RECORD for value in values)
         if n_recorded:
             self._run.progress.resumed(self._stage.name, n_recorded, len(pieces))
@@ -208,20 +208,17 @@ def compute_and_record(records: Location | None, name: str, function: Callable[.
     return value
 
 
-def read_checked_record(records: Location, name: str, writes: Sequence[tuple[StoredArray, Region]]) -> tuple[bool, Any]:
-    """Whether a piece is recorded and what it wrote is undamaged, and its value."""
-    if not all(array.is_undamaged(region) for array, region in writes):
-        return False, None
-    value = read_record(records, name)
-    return (False, None) if value is MISSING_RECORD else (True, value)
+def read_checked_record(records: Location, name: str, writes: Sequence[tuple[StoredArray, Region]]) -> bytes | None:
+    """The content of a record, unless what its piece wrote is damaged.
+
+    It is decoded where the run is: a worker may not have imported the classes of its values.
+    """
+    return records.read(name) if all(array.is_undamaged(region) for array, region in writes) else None
 
 
-def read_record(records: Location, name: str) -> Any:
+def decode_record(content: bytes | None) -> Any:
     """The value of a record; MISSING_RECORD if there is none, or a damaged one."""
-    content = records.read(name)
-    if content is None:
-        return MISSING_RECORD
     try:
-        return decode(content)
+        return MISSING_RECORD if content is None else decode(content)
     except ValueError:
         return MISSING_RECORD

@@ -9,7 +9,7 @@ import pytest
 
 from cns_dask.errors import OutputError, OutputInUseError
 from cns_dask.execution.plan import Stage, Step
-from cns_dask.execution.run import MISSING_RECORD, Piece, Run, read_record
+from cns_dask.execution.run import MISSING_RECORD, Piece, Run, decode_record
 from cns_dask.progress import LineProgress
 from cns_dask.storage.layout import ArrayPlan
 from cns_dask.storage.locations import Location
@@ -233,9 +233,9 @@ def test_a_record_that_is_missing_or_damaged_is_told_from_one_of_nothing(tmp_pat
     records = Location(tmp_path)
     records.write("nothing.json", encode(None))
     records.write("damaged.json", encode(None)[:-1])
-    assert read_record(records, "nothing.json") is None
-    assert read_record(records, "damaged.json") is MISSING_RECORD
-    assert read_record(records, "missing.json") is MISSING_RECORD
+    assert decode_record(records.read("nothing.json")) is None
+    assert decode_record(records.read("damaged.json")) is MISSING_RECORD
+    assert decode_record(records.read("missing.json")) is MISSING_RECORD
 
 
 def test_rows_in_memory_are_shared_with_workers_only(begin, client):

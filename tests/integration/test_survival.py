@@ -143,10 +143,14 @@ def kill_when(done, process, log, pieces):
 
 
 @pytest.mark.parametrize(
-    "share", [pytest.param(at / 10 + 0.03, marks=() if at in {3, 7} else pytest.mark.slow) for at in range(10)]
+    ("workers", "share"),
+    [
+        pytest.param(workers, at / 10 + 0.03, marks=() if (workers, at) in {(0, 3), (2, 5)} else pytest.mark.slow)
+        for workers in (0, 2)
+        for at in range(10)
+    ],
 )
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_pieces, tmp_path, share, workers):
+def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_pieces, tmp_path, workers, share):
     out, total = tmp_path / "r.zarr", all_pieces.total()
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     more = ("--workers", str(workers)) if workers else ()
