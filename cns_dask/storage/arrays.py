@@ -25,6 +25,7 @@ COMPRESSED_CODECS = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zar
 UNCOMPRESSED_CODECS = (zarr.codecs.Crc32cCodec(),)  # four bytes behind the values, which can be mapped
 
 
+ADVICE = "Run an unfinished fit again to replace it; restore a finished result, or fit it again with overwrite."
 WIDE_FEATURES = 100  # a row of more features is larger than all that a worker holds for it later
 
 
@@ -61,10 +62,7 @@ class RetryingStore(zarr.storage.WrapperStore[Any]):
         await with_retries_async(self._store.delete, key)
 
 
-ADVICE = "Run an unfinished fit again to replace it; restore a finished result, or fit it again with overwrite."
-
-
-def open_store(location: Location, *, read_only: bool = False, strict: bool = False) -> Any:
+def zarr_store_at(location: Location, *, read_only: bool = False, strict: bool = False) -> Any:
     """A Zarr store at a location."""
     if location.is_local:
         store: Any = zarr.storage.LocalStore(location.path, read_only=read_only)
@@ -78,7 +76,7 @@ def open_store(location: Location, *, read_only: bool = False, strict: bool = Fa
 
 def open_group(location: Location, mode: Literal["r", "r+"] = "r", *, strict: bool = False) -> Any:
     """The group at a location."""
-    store = open_store(location, read_only=mode == "r", strict=strict)
+    store = zarr_store_at(location, read_only=mode == "r", strict=strict)
     return zarr.open_group(store, mode=mode, use_consolidated=False)
 
 
@@ -90,7 +88,7 @@ def require_group(location: Location) -> None:
         raise
     except Exception:
         location.remove("zarr.json")
-        zarr.create_group(open_store(location), zarr_format=3)
+        zarr.create_group(zarr_store_at(location), zarr_format=3)
 
 
 def create_array(
@@ -168,7 +166,6 @@ class StoredArray:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> Exception:
-        """The error for a chunk that cannot be read: of the caller's data, or of our own."""
         if self._is_input:
             return InvalidDataError(f"A chunk of the data cannot be read ({error}). Write it again, or leave it out.")
         return DamagedError(f"A chunk of {self._array.name} is damaged ({error}). {ADVICE}")
@@ -233,7 +230,7 @@ def open_array(path: str, component: str | None = None) -> da.Array:
     location = Location(path)
     is_file = location.is_local and Path(location.path).is_file()  # zarr knows such, as .zip
     try:
-        store = location.path if is_file else open_store(location, read_only=True)
+        store = location.path if is_file else zarr_store_at(location, read_only=True)
         array = zarr.open_array(store, path=component or "", mode="r")
     except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
         inside = _members(path) if component or "group" in str(error).lower() else ""
@@ -260,7 +257,7 @@ def is_zarr(source: Any, kind: str) -> bool:
 def is_array_at(location: str) -> bool:
     """Whether there is a Zarr array, and no group, at a path or URL."""
     try:
-        zarr.open_array(open_store(Location(location), read_only=True), mode="r")
+        zarr.open_array(zarr_store_at(Location(location), read_only=True), mode="r")
     except (FileNotFoundError, KeyError, ValueError):
         return False
     return True
@@ -273,13 +270,13 @@ def is_in_memory(array: Any) -> bool:
 
 def open_input_group(location: str) -> Any:
     """A group of the caller."""
-    return zarr.open_group(open_store(Location(location), read_only=True), mode="r", use_consolidated=False)
+    return zarr.open_group(zarr_store_at(Location(location), read_only=True), mode="r", use_consolidated=False)
 
 
-def attributes_of(location: str) -> dict[str, Any]:
+def attributes_of(path: str) -> dict[str, Any]:
     """The attributes of the group at a path or URL; none if there is no group."""
     try:
-        return dict(open_input_group(location).attrs.asdict())
+        return dict(open_input_group(path).attrs.asdict())
     except StoreError:
         raise
     except Exception:
