@@ -14,13 +14,14 @@ from cns_dask.execution.cluster import check_memory
 from cns_dask.execution.plan import Plan, Stage
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
-from cns_dask.inputs.missing import clustered_rows
+from cns_dask.inputs.missing import clustered_rows, skip_stages
 from cns_dask.inputs.preprocess import preprocess_stages
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.neighbors.given import open_graph
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.neighbors.plan import GraphSizes, given_stage, search_stages, size_search
 from cns_dask.progress import Progress
+from cns_dask.results.changes import match_stage
 from cns_dask.results.predict import Predictor
 from cns_dask.results.result import Result
 from cns_dask.settings import Grid, Settings
@@ -72,7 +73,13 @@ class Job:
         n_features = None if self.data is None else self.data.X.shape[1]
         has_distances = len(self.graph_arrays) == 2
         of_given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
-        return plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
+        plan = plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
+        stages, rows = list(plan.stages), self.graph_sizes.rows_per_chunk
+        if self.data is not None and self.skips:
+            stages[:0] = skip_stages(self.data.X.shape, self.n_rows, self.data.X.chunksize[0], rows)
+        if n_features is not None and self.previous is not None:
+            stages[-1:-1] = [match_stage(self.n_rows, n_features, rows)]  # before the memberships
+        return replace(plan, stages=tuple(stages))
 
     def clustered_rows(self, X: da.Array) -> da.Array:
         """The rows that are not skipped, in the chunks of the plan."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from cns_dask.errors import NotConvergedWarning
 from cns_dask.execution.memory import Memory, watched_memory
-from cns_dask.execution.plan import Stage, Step
 from cns_dask.execution.run import Piece, Run
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform
@@ -121,14 +120,9 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
 
 def find_skipped_rows(job: Job, X: da.Array, run: Run) -> None:
     """Store why rows are skipped, and the numbers of the others."""
-    codes = X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)
-    chunk, rows = codes.chunksize[0], job.graph_sizes.rows_per_chunk
-    plan = ArrayPlan("codes", codes.shape, (chunk,))
-    run.write(Stage("skip_codes", (Step("skip_codes", codes.numblocks[0]),), writes=(plan,)), {"codes": codes})
-    row_numbers = clustered_numbers(run.writer.open("codes"), job.scan.counts).rechunk(rows)
-    plan = ArrayPlan("rows", row_numbers.shape, (rows,))
-    step = Step("clustered_rows", row_numbers.numblocks[0])
-    run.write(Stage("clustered_rows", (step,), writes=(plan,)), {"rows": row_numbers})
+    run.write(job.plan.stage("skip_codes"), {"codes": X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)})
+    row_numbers = clustered_numbers(run.writer.open("codes"), job.scan.counts)
+    run.write(job.plan.stage("clustered_rows"), {"rows": row_numbers.rechunk(job.graph_sizes.rows_per_chunk)})
 
 
 def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
@@ -162,7 +156,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> list[int]:
     starts = range(0, X.shape[0], job.graph_sizes.rows_per_chunk)
     parts = zip(X.to_delayed().ravel(), starts, P.to_delayed().ravel(), strict=True)
     pieces = [Piece(tally_block, (comparison, *part)) for part in parts]
-    with run.stage(Stage("match", (Step("match", len(pieces)),))) as stage:
+    with run.stage(job.plan.stage("match")) as stage:
         tally = sum_tallies(stage.run("match", pieces))
     numbers, changes = follow(tally, job.previous)
     next_number = max(job.previous.next_number, max(numbers) + 1)

@@ -2,6 +2,7 @@ import dask
 import numpy as np
 import pytest
 
+from cns_dask import CNS
 from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.jobs import plan_sizes, plan_stages, prepare, size_overrides
 from cns_dask.settings import Settings
@@ -24,6 +25,14 @@ def test_rows_with_missing_values_are_counted_only_where_they_are_skipped(blobs)
     job = prepare(X, Settings(missing="skip"))
     assert (job.n_rows, job.skips, job.sizes.n_rows) == (598, True, 598)
     assert job.clustered_rows(job.data.X).shape == (598, 5)
+    assert [stage.name for stage in job.plan.stages][:3] == ["skip_codes", "clustered_rows", "preprocess"]
+    assert job.plan.stage("clustered_rows").array("rows").shape == (598,)
+
+
+def test_a_fit_that_keeps_numbers_plans_the_comparison(blobs):
+    job = prepare(blobs, Settings(), previous=CNS().fit(blobs))
+    assert [stage.name for stage in job.plan.stages][-2:] == ["match", "memberships"]
+    assert job.plan.stage("match").n_recorded == -(-600 // job.graph_sizes.rows_per_chunk)
 
 
 def test_a_given_graph_needs_no_search_and_must_be_long_enough(blobs):

@@ -7,10 +7,22 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray
+from cns_dask.execution.plan import Stage, Step
+from cns_dask.storage.chunks import FLOAT_BYTES
+from cns_dask.storage.layout import ArrayPlan
 
 CLUSTERED, HAS_INFINITE, HAS_MISSING = 0, -2, -3  # codes of rows
 
 Codes = np.ndarray[Any, np.dtype[np.int8]]
+
+
+def skip_stages(shape: tuple[int, int], n_clustered: int, chunk: int, rows: int) -> tuple[Stage, Stage]:
+    """Find the rows to skip among data of this shape, read in chunks of `chunk` rows; number the others, by `rows`."""
+    n_rows, n_features = shape
+    find = Step("skip_codes", -(-n_rows // chunk), 3 * FLOAT_BYTES * chunk * n_features, work=n_rows * n_features)
+    number = Step("clustered_rows", -(-n_clustered // rows), 3 * FLOAT_BYTES * rows, work=n_rows)
+    codes, numbers = ArrayPlan("codes", (n_rows,), (chunk,)), ArrayPlan("rows", (n_clustered,), (rows,))
+    return Stage("skip_codes", (find,), writes=(codes,)), Stage("clustered_rows", (number,), (codes,), (numbers,))
 
 
 def row_codes(block: FloatArray) -> Codes:

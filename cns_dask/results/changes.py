@@ -19,6 +19,7 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.execution.compute import compute
+from cns_dask.execution.plan import Stage, Step
 from cns_dask.inputs.missing import CLUSTERED, row_codes
 from cns_dask.inputs.preprocess import transform_rows
 from cns_dask.progress import Progress
@@ -26,6 +27,8 @@ from cns_dask.results.history import Changes, Drift
 from cns_dask.results.predict import Predictor, check_features, open_new
 from cns_dask.results.result import Result
 from cns_dask.smoothing.memberships import clustering_block
+from cns_dask.storage.chunks import FLOAT_BYTES
+from cns_dask.storage.layout import ArrayPlan
 
 #: A cluster is, comes from or goes to another one if they share so much of its rows.
 MATCHING_SHARE = 0.5
@@ -33,6 +36,12 @@ MATCHING_SHARE = 0.5
 SAMPLED_CHUNKS = 16
 #: An old cluster has moved if fewer than this share of its rows is still where it was, growth of all clusters included.
 STAYING_SHARE = 0.75
+
+
+def match_stage(n_rows: int, n_features: int, rows: int) -> Stage:
+    """Count rows by old and new cluster, in chunks of `rows`: each is searched among the rows of the previous fit."""
+    step = Step("match", -(-n_rows // rows), 6 * FLOAT_BYTES * rows * n_features, work=n_rows * n_features)
+    return Stage("match", (step,), reads=(ArrayPlan("raw rows", (n_rows, n_features), (rows, n_features)),))
 
 
 @dataclass(frozen=True)
