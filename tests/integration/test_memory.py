@@ -161,7 +161,8 @@ if __name__ == "__main__":
     n_rows, file, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     edges = np.linspace(0, n_rows, 200).astype(int)
     bounds = [*zip(edges[:-1], edges[1:]), (n_rows, n_rows)]  # the last of 200 is empty
-    with Client(scheduler_file=file):
+    with Client(scheduler_file=file) as client:
+        client.wait_for_workers(2)
         table = dd.from_map(part, bounds, meta=part((0, 0)))
         reset_peak()
         model = CNS(n_neighbors=12, lam=0.01, max_candidates=20).fit(table)
