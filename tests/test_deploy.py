@@ -70,7 +70,9 @@ def test_sizes_are_those_that_the_plan_recommends():
     for name in ("ssh/start.sh", "slurm/fit.sbatch", "kubernetes/cluster.yaml", "compose/compose.yaml"):
         assert "cns_dask.warmup" in text(name)
     assert queued["worker-extra-args"] == ["--preload", "cns_dask.warmup"]
-    assert plan(n_rows=ROWS, n_features=COLUMNS, threads=THREADS, measure=False).limit_bytes == gib * 2**30
+    forecast = plan(n_rows=ROWS, n_features=COLUMNS, threads=THREADS)
+    assert forecast.limit_bytes == gib * 2**30
+    assert forecast.flattens_at >= WORKERS
 
 
 def run(*words):
