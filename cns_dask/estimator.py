@@ -28,7 +28,7 @@ class CNS(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     metric, method, recall, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, \
-max_candidates, scale, max_components, tol, grid_tol, random_state, missing
+min_cluster_size, selection, max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         See `Settings`: none has to be set.
     verbose
         Show the progress of `fit`.
@@ -72,7 +72,9 @@ max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         n_clusters: int | None = None,
         k_multipliers: Any = (1, 2, 3, 4),
         lam_multipliers: Any = (1, 2, 3, 4, 5),
-        max_clusters: int = 30,
+        max_clusters: int | None = None,
+        min_cluster_size: int | None = None,
+        selection: str = "auto",
         max_candidates: int = 300,
         scale: bool = True,
         max_components: int | None = 100,

@@ -88,7 +88,7 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         transform = None if job.data is None else make_points(job, settings, run)
         graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, run))
         grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
-        numbers = number_clusters(job, grid.choice.n_clusters, run)
+        numbers = number_clusters(job, grid.selection.used.n_clusters, run)
         write_memberships(job, numbers, run)
     store_small_arrays(job, grid, numbers, transform, run.writer)
     describe(job, settings, graph, grid, memory, run)
@@ -133,11 +133,13 @@ def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
 
 
 def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
-    """Evaluate the grid, choose, and keep the absorption of the chosen picks."""
+    """Evaluate the grid, choose, and keep the absorption at what represents the chosen clusters."""
     return search_grid(
         run,
         job.sizes,
+        selection=settings.selection,
         n_clusters=settings.n_clusters,
+        min_cluster_size=settings.min_cluster_size,
         max_candidates=settings.max_candidates,
         grid_tol=settings.tol_of_grid(job.n_rows),
         tol=settings.tol,
@@ -179,20 +181,30 @@ def write_memberships(job: Job, numbers: list[int], run: Run) -> None:
 def store_small_arrays(
     job: Job, grid: GridResult, numbers: list[int], transform: Transform | None, writer: ResultWriter
 ) -> None:
-    """Store the grid, the picks and the transform. Row numbers are those of the input."""
-    picks, representatives = grid.picks, grid.chosen_picks[: len(numbers)][np.argsort(numbers)]
+    """Store the grid, the scales, the representatives and the transform. Row numbers are those of the input."""
+    evaluation, in_order = grid.evaluation, np.argsort(numbers)
+    rows = {
+        "picks": evaluation.picks,
+        "candidates": evaluation.candidates,
+        "sources": grid.rows,
+        "representatives": grid.representatives[in_order],
+    }
     if job.skips:
-        rows = writer.array("rows")
-        picks = np.where(picks < 0, -1, _rows_at(rows, np.maximum(picks, 0)))
-        representatives = _rows_at(rows, representatives)
+        of_input = writer.array("rows")
+        rows = {name: np.where(each < 0, -1, _rows_at(of_input, np.maximum(each, 0))) for name, each in rows.items()}
     arrays = {
         "k": job.grid.ks,
         "lam": job.grid.lams,
         "n_clusters": np.arange(1, job.grid.max_clusters + 1),
-        "criterion": grid.surface,
-        "picks": picks,
-        "representatives": representatives,
+        "scale": np.arange(1, job.grid.max_scale + 1),
+        "criterion": evaluation.surface,
+        "smallest": evaluation.smallest,
+        "evidence": grid.evidence,
+        "rates": evaluation.rates,
+        "candidate_clusters": evaluation.clusters,
+        "source_clusters": np.asarray(numbers)[grid.clusters],
         "cluster": np.sort(numbers),
+        **rows,
     }
     if transform is not None:
         names = ("kept", "center", "scale", "components")
@@ -211,7 +223,8 @@ def describe(job: Job, settings: Settings, graph: GraphSummary, grid: GridResult
         read_options={} if job.data is None else job.data.options,
         features=None if job.data is None else _storable_names(job.data.names),
         settings=settings.as_dict(),
-        choice=asdict(grid.choice),
+        choice=asdict(grid.selection.used),
+        selection=asdict(grid.selection),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
         largest_residual=_as_json(grid.residual),
         grid_residual=_as_json(grid.grid_residual),

@@ -9,6 +9,8 @@ from cns_dask.errors import InvalidSettingError
 
 #: Up to so many rows the grid is evaluated to `tol`; above to this looser residual.
 TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4
+#: Largest K that is tried where `max_clusters` does not say it: by the paper's criterion, and by their scale.
+PAPER_CLUSTERS, SCALE_CLUSTERS = 30, 50
 
 #: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
 #: `examples/benchmarks/neighbors.py --parts crossover`); at twice that exactness costs a second more, and is kept.
@@ -46,7 +48,8 @@ class Grid:
 
     ks: tuple[int, ...]  # numbers of neighbours, the point itself included, ascending
     lams: tuple[float, ...]  # weights of the start solution, ascending
-    max_clusters: int  # largest number of clusters; smaller ones come with it for free
+    max_clusters: int  # largest number of clusters by the paper's criterion; smaller ones come with it for free
+    max_scale: int = SCALE_CLUSTERS  # largest number of clusters by their scale
 
 
 Allowed = tuple[str, Check]  # what a value must be, in words and as a check
@@ -99,7 +102,13 @@ class Settings:
     k_multipliers, lam_multipliers
         The automatic grid; values that a small n does not allow (k >= n, lam >= 1) are left out.
     max_clusters
-        Largest number of clusters tried.
+        Largest number of clusters tried. None: 30 by the paper's criterion, 50 by their scale.
+    min_cluster_size
+        Fewest rows of a cluster. None: twice k. The paper's choice knows no such limit.
+    selection
+        What chooses k, lam and K: "paper", its criterion; "scales", the gaps between the rates at which walks mix
+        inside clusters and leave them (see `cns_dask.smoothing.scales`), and one cluster where there is no structure;
+        or "auto": the paper's choice if walks can mix and confirm it, else the scales. Both are stored.
     max_candidates
         At most so many points are considered as representatives of clusters.
     scale
@@ -138,7 +147,9 @@ class Settings:
     n_clusters: int | None = setting(None, SOME_POSITIVE, "Fix the number of clusters.")
     k_multipliers: tuple[int, ...] = setting((1, 2, 3, 4), MULTIPLES, "Tried ks: these times floor(ln n).", parse=int)
     lam_multipliers: tuple[float, ...] = setting((1, 2, 3, 4, 5), FACTORS, "Tried lams: these / sqrt(n).", parse=float)
-    max_clusters: int = setting(30, POSITIVE, "Most clusters to try.")
+    max_clusters: int | None = setting(None, SOME_POSITIVE, "Most clusters to try.")
+    min_cluster_size: int | None = setting(None, SOME_POSITIVE, "Fewest rows of a cluster.")
+    selection: str = setting("auto", _one_of("auto", "paper", "scales"), "What chooses k, lam and K.")
     max_candidates: int = setting(300, POSITIVE, "Most candidate representatives.")
     scale: bool = setting(True, TRUE_OR_FALSE, "Scale features to unit variance.")
     max_components: int | None = setting(100, SOME_POSITIVE, "Project more features on so many axes; 0: never.")
@@ -171,12 +182,14 @@ class Settings:
         """
         ks = self._neighbor_counts(n_rows)
         lams = self._weights(n_rows)
-        largest = max(self.max_clusters, self.n_clusters or 1)
+        largest, scale = (
+            max(self.max_clusters or default, self.n_clusters or 1) for default in (PAPER_CLUSTERS, SCALE_CLUSTERS)
+        )
         if (self.n_clusters or 1) > n_rows:
             raise InvalidSettingError(
                 f"n_clusters must be at most the number of rows ({n_rows}). Got {self.n_clusters}."
             )
-        return Grid(ks, lams, min(largest, n_rows))
+        return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows))
 
     def tol_of_grid(self, n_rows: int) -> float:
         """Residual to which the grid is evaluated for `n_rows` rows.

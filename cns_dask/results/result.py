@@ -20,11 +20,13 @@ from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of
 from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
+from cns_dask.results.clusterings import absorption_at, choice_at, sources_at
 from cns_dask.results.history import Changes, stored_changes
 from cns_dask.results.skipped import with_skipped
-from cns_dask.settings import Grid, Settings, check_integer
+from cns_dask.settings import Grid, Settings, check_integer, check_setting
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import Clustering, clustering
+from cns_dask.smoothing.scales import Selection
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.records import typed_record
@@ -93,7 +95,7 @@ class Result:
 
     @property
     def representatives(self) -> IntArray:
-        """Row that represents each cluster (K,)."""
+        """The most prominent row among those that represent each cluster (K,)."""
         return self._store.read("representatives")
 
     @property
@@ -103,19 +105,35 @@ class Result:
 
     @property
     def picks(self) -> IntArray:
-        """Row picked as K-th representative (k, lam, K); the first K of a grid point represent K clusters."""
+        """Row picked by the paper as K-th representative (k, lam, K); the first K represent K clusters."""
         return self._store.read("picks")
 
     @property
     def grid(self) -> Grid:
         """The ks, lams and numbers of clusters that were tried."""
         ks, lams = self._store.read("k"), self._store.read("lam")
-        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), self._store.array("n_clusters").shape[0])
+        limits = (self._store.array(name).shape[0] for name in ("n_clusters", "scale"))
+        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), *limits)
 
     @cached_property
     def choice(self) -> Choice:
         """The chosen k, lam and K, and their margin."""
         return typed_record(Choice, self._store.attributes.get("choice"))
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Which choice was used and why, and those of the paper's criterion and of the scales."""
+        stored = self._store.attributes.get("selection")
+        if not isinstance(stored, dict):
+            raise NotAResultError("This is not a result of cns_dask: it does not say how the choice was made.")
+        choices = {name: stored.get(name) for name in ("used", "paper", "scales")}
+        typed = {name: None if each is None else typed_record(Choice, each) for name, each in choices.items()}
+        return typed_record(Selection, {**stored, **typed})
+
+    @property
+    def evidence(self) -> FloatArray:
+        """How far K = 1, 2, ... clusters stand out from data without structure, of every k (k, K)."""
+        return self._store.read("evidence")
 
     @property
     def settings(self) -> Settings:
@@ -204,8 +222,18 @@ class Result:
             **self._store.attributes["transform"],
         )
 
-    def at(self, n_clusters: int) -> Clustering:
-        """The clustering into another number of clusters for the same k and lam, lazily and without a new fit.
+    def at(self, n_clusters: int | None = None, selection: str | None = None) -> Clustering:
+        """Another clustering of the same rows: what a fit with this `n_clusters` or `selection` would have given.
+
+        It needs no new graph and no new grid. What is not stored yet is solved for, on the workers, and kept in the
+        result; memberships, labels and confidence are lazy.
+
+        Parameters
+        ----------
+        n_clusters
+            Number of clusters. None: what `selection` chooses.
+        selection
+            "paper", "scales" or "auto": see `Settings`. None: as in the fit.
 
         Examples
         --------
@@ -213,25 +241,51 @@ class Result:
         >>> result = demo_result()
         >>> result.at(n_clusters=2).labels[:4].compute()
         array([1, 0, 0, 0])
+        >>> result.at(selection="paper").memberships.shape
+        (300, 4)
         """
-        absorption = self._store.open("absorption")
-        check_integer("n_clusters", n_clusters, 1, absorption.shape[1])
-        numbers = self.numbers(n_clusters)
+        choice = self.choice_at(n_clusters, selection)
+        if (choice.n_neighbors, choice.lam, choice.n_clusters, choice.selection) == (
+            self.choice.n_neighbors,
+            self.choice.lam,
+            self.choice.n_clusters,
+            self.choice.selection,
+        ):
+            return self._clustering
+        sources = sources_at(self._store, self.grid, choice)
+        settings = self.settings
+        absorption = absorption_at(self._store, choice, sources, settings.tol, settings.random_state).lazy()
         if "codes" not in self._store:
-            return clustering(absorption, n_clusters, numbers)
+            return clustering(absorption, choice.n_clusters)
         codes = self._store.open("codes")
         counts = dask.compute(*((block == CLUSTERED).sum() for block in codes.blocks))
-        return with_skipped(absorption, numbers, n_clusters, codes, tuple(map(int, counts)))
+        return with_skipped(absorption, None, choice.n_clusters, codes, tuple(map(int, counts)))
 
-    def numbers(self, n_clusters: int | None = None) -> list[int]:
-        """Number of the cluster of every pick, in the order of the picks; of those beyond the choice, new numbers.
+    def choice_at(self, n_clusters: int | None = None, selection: str | None = None) -> Choice:
+        """The k, lam and K of `at`.
 
         Examples
         --------
         >>> from cns_dask.demo import demo_result
-        >>> result = demo_result()
-        >>> result.numbers(), result.numbers(6)
-        ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5])
+        >>> demo_result().choice_at(selection="paper").n_clusters
+        4
+        """
+        if n_clusters is not None:
+            check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.shape[1]))
+        wanted = check_setting("selection", self.settings.selection if selection is None else selection)
+        n_rows = self.n_rows - self.n_skipped
+        if n_clusters is None and selection is None:
+            return self.choice
+        return choice_at(self._store, self.grid, n_rows, self.selection, wanted, n_clusters)
+
+    def numbers(self) -> list[int]:
+        """Number of every cluster, in the order of the columns of the stored absorption.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> demo_result().numbers()
+        [0, 1, 2, 3]
         """
         n_chosen = self.choice.n_clusters
         numbers: list[int] = self._store.attributes.get("numbers", list(range(n_chosen)))
@@ -240,9 +294,7 @@ class Result:
             raise NotAResultError(
                 f"This is not a result of cns_dask: its {n_chosen} clusters are numbered {numbers!r}."
             )
-        wanted = n_chosen if n_clusters is None else n_clusters
-        first_new = max(self.next_number, max(numbers) + 1)
-        return numbers[:wanted] + list(range(first_new, first_new + wanted - n_chosen))
+        return numbers
 
     @property
     def next_number(self) -> int:

@@ -20,10 +20,12 @@ class Candidates:
     degrees: IntArray
 
 
-def local_maxima(neighbors: IntArray) -> Candidates:
+def local_maxima(neighbors: IntArray, limit: int | None = None) -> Candidates:
     """Rows whose in-degree is at least that of each of their k neighbours, in row order.
 
-    The in-degree of j counts the rows that list j; it is compared as an integer.
+    The in-degree of j counts the rows that list j; it is compared as an integer. If there are more than `limit`, those
+    are left whose in-degree is the largest within two steps of the walk, or three, and so on. Every walk still reaches
+    one: the largest in-degree of a set of rows that walks cannot leave is a maximum at any number of steps.
 
     Examples
     --------
@@ -33,22 +35,28 @@ def local_maxima(neighbors: IntArray) -> Candidates:
     degrees = np.zeros(len(neighbors), np.int64)
     for nth in neighbors.T:  # one after the other: nothing as large as the graph exists beside it
         degrees += np.bincount(nth, minlength=len(neighbors))
-    highest = degrees.copy()
-    for nth in neighbors.T:
-        np.maximum(highest, degrees[nth], out=highest)
-    rows = np.flatnonzero(degrees >= highest)
-    return Candidates(rows, degrees[rows])
+    highest, rows = degrees, np.arange(len(neighbors))
+    while True:
+        wider = highest.copy()
+        for nth in neighbors.T:
+            np.maximum(wider, highest[nth], out=wider)
+        fewer = np.flatnonzero(degrees >= wider)
+        is_first, is_widest = highest is degrees, np.array_equal(wider, highest)
+        highest, rows = wider, fewer
+        if limit is None or len(rows) <= limit or (is_widest and not is_first):
+            return Candidates(rows, degrees[rows])
 
 
 def find_candidates(
-    neighbors: IntArray, points: ArrayLike | None, limit: int, order: IntArray | None = None
+    neighbors: IntArray, points: ArrayLike | None, limit: int, order: IntArray | None = None, *, cover: bool = False
 ) -> Candidates:
     """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
 
-    Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
+    The most prominent ones, which the paper takes, may leave parts of the data without any: `cover` them instead, with
+    the maxima of wider neighbourhoods. Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
     If the graph numbers rows by their position in an `order`, candidates have their row numbers nevertheless.
     """
-    maxima = local_maxima(neighbors)
+    maxima = local_maxima(neighbors, limit if cover else None)
     if order is not None:
         rows = order[maxima.rows]
         by_row = np.argsort(rows)

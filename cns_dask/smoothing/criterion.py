@@ -25,23 +25,32 @@ class Choice:
     n_neighbors: int  # which it is: k, lam and K
     lam: float
     n_clusters: int
-    value: float  # its criterion C / R
-    margin: float | None  # by how much the criterion of the second best is smaller; None if there was no other
+    value: float  # its criterion C / R, or the evidence for its scale
+    margin: float | None  # by how much that of the second best is smaller; None if there was no other
+    selection: str = "paper"  # what has chosen it: the paper's criterion, or "scales"
 
 
-def largest_memberships_block(absorption: ArrayLike, rows: slice, slots: IntArray, picks: IntArray) -> FloatArray:
-    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K).
+def largest_memberships_block(
+    absorption: ArrayLike, rows: slice, slots: IntArray, picks: IntArray
+) -> tuple[FloatArray, IntArray]:
+    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K); and cluster sizes.
 
-    `absorption` (lam, slot, row) may be anything that is sliced like an array, `slots` tells the slot of each
-    candidate, and `picks` (lam, K) the picked candidates.
+    The sizes (lam, K, cluster) count the rows of each of K clusters. `absorption` (lam, slot, row) may be anything that
+    is sliced like an array, `slots` tells the slot of each candidate, and `picks` (lam, K) the picked candidates.
     """
     K = np.arange(1, picks.shape[1] + 1)
-    sums = np.empty(picks.shape)
+    sums, sizes = np.empty(picks.shape), np.zeros((*picks.shape, picks.shape[1]), np.int64)
     for at, picked in enumerate(slots[picks].tolist()):
         P = np.stack([np.asarray(absorption[at, slot, rows]) for slot in picked])  # nothing else is read
-        largest = np.maximum.accumulate(P, axis=0).sum(axis=1, dtype=np.float64)
-        sums[at] = P.shape[1] / K + largest - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
-    return sums
+        largest = np.maximum.accumulate(P, axis=0)
+        sums[at] = (
+            P.shape[1] / K + largest.sum(axis=1, dtype=np.float64) - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
+        )
+        label = np.zeros(P.shape[1], np.intp)
+        for nth in range(len(P)):
+            label[P[nth] > largest[max(nth - 1, 0)]] = nth
+            sizes[at, nth, : nth + 1] = np.bincount(label, minlength=nth + 1)
+    return sums, sizes
 
 
 def grid_point_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
@@ -59,11 +68,15 @@ def grid_point_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: f
 
 
 def criterion_of_lams(
-    sums: list[FloatArray], n_rows: int, n_neighbors: int, lams: tuple[float, ...], limit: int
-) -> FloatArray:
-    """C / R of one k, for every lam and K (lam, limit), from the sums of largest memberships of all row blocks."""
-    total = np.sum(sums, axis=0)
-    return np.array([grid_point_criterion(total[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)])
+    blocks: list[tuple[FloatArray, IntArray]], n_rows: int, n_neighbors: int, lams: tuple[float, ...], limit: int
+) -> tuple[FloatArray, IntArray]:
+    """C / R of one k, for every lam and K (lam, limit), and rows of the smallest cluster, from sums of all row blocks."""
+    sums, sizes = (sum(parts[1:], parts[0]) for parts in zip(*blocks, strict=True))
+    values = np.array([grid_point_criterion(sums[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)])
+    smallest = np.zeros(values.shape, np.int64)
+    for nth in range(sizes.shape[1]):
+        smallest[:, nth] = sizes[:, nth, : nth + 1].min(axis=1)
+    return values, smallest
 
 
 def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:

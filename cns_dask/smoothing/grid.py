@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.errors import InvalidSettingError
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
-from cns_dask.smoothing import criterion, picks, solver
+from cns_dask.settings import Grid
+from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates, find_candidates
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.plan import (
@@ -27,8 +28,10 @@ from cns_dask.smoothing.plan import (
     absorption_stage,
     candidates_stage,
     evaluate_stage,
+    n_sampled_chunks,
     with_counts,
 )
+from cns_dask.smoothing.scales import Chain, Selection
 from cns_dask.smoothing.walk import Walk, order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray
 from cns_dask.storage.chunks import row_slices
@@ -56,14 +59,46 @@ class StoredWalk:
     start: Start
 
 
+@recordable
+@dataclass(frozen=True)
+class GridPoints:
+    """The grid points of one k: criterion, picked candidates, rows of the smallest cluster (lam, K); and the chain."""
+
+    criterion: FloatArray
+    picked: IntArray
+    smallest: IntArray
+    chain: Chain
+
+
+@recordable
 @dataclass(frozen=True)
 class Evaluation:
-    """Criterion and picked rows of every grid point, both (k, lam, K); the largest residual, and the most passes."""
+    """Criterion, picked rows and rows of the smallest cluster of every grid point (k, lam, K), and the scales.
+
+    `clusters` (k, K, candidate) are those of the candidates (k, candidate) if there are K of them, by their scale; -1
+    where there is none.
+    """
 
     surface: FloatArray
     picks: IntArray
-    residual: float
+    smallest: IntArray
+    candidates: IntArray
+    clusters: IntArray
+    rates: FloatArray  # rates of the chain (k, K), NaN where there is none
+    residual: float  # largest residual of the absorption, and the most passes that a block has needed
     n_passes: int
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Rows that represent clusters, and the cluster of each: one for a cluster, or several."""
+
+    rows: IntArray
+    clusters: IntArray
+
+    def by_cluster(self) -> list[IntArray]:
+        """The rows of each cluster."""
+        return [self.rows[self.clusters == each] for each in range(int(self.clusters.max()) + 1)]
 
 
 @recordable
@@ -71,10 +106,12 @@ class Evaluation:
 class GridResult:
     """What the grid has shown."""
 
-    surface: FloatArray  # criterion and picked rows of every grid point (k, lam, K)
-    picks: IntArray
-    choice: Choice  # the chosen (k, lam, K)
-    chosen_picks: IntArray  # all picked rows of the chosen grid point: the first K of them represent K clusters
+    evaluation: Evaluation
+    selection: Selection
+    evidence: FloatArray  # for every k and K (k, K)
+    rows: IntArray  # the rows that represent the chosen clusters, and the cluster of each
+    clusters: IntArray
+    representatives: IntArray  # the one of largest in-degree in each cluster
     n_candidates: dict[int, int]  # candidates of every k
     #: Largest residual of the absorption that the grid was evaluated with, and of that which is kept
     grid_residual: float
@@ -86,32 +123,61 @@ def search_grid(
     run: Run,
     sizes: SmoothingSizes,
     *,
+    selection: str,
     n_clusters: int | None,
+    min_cluster_size: int | None,
     max_candidates: int,
     grid_tol: float,
     tol: float,
     seed: int,
 ) -> GridResult:
-    """Evaluate all grid points, choose, and keep the absorption of the chosen picks."""
-    walks = start_walks(run, sizes, max_candidates, grid_tol, seed)
+    """Evaluate all grid points, choose, and keep the absorption at the representatives of the chosen clusters."""
+    walks, dimension = start_walks(run, sizes, max_candidates, grid_tol, seed, cover=selection != "paper")
     counts = {k: len(walk.start.candidates.rows) for k, walk in walks.items()}
     _check_enough(counts, n_clusters)
     sizes = with_counts(sizes, counts)
-    evaluation = evaluate(run, sizes, walks, grid_tol)
-    choice = criterion.choose(evaluation.surface, sizes.grid, sizes.n_rows, n_clusters)
-    at = sizes.grid.ks.index(choice.n_neighbors), sizes.grid.lams.index(choice.lam)
-    chosen = evaluation.picks[at][evaluation.picks[at] >= 0]
-    residual, n_passes = keep_absorption(run, sizes, walks[choice.n_neighbors], choice, chosen, tol)
-    return GridResult(
+    evaluation, chains = evaluate(run, sizes, walks, grid_tol, min_cluster_size)
+    evidence = scales.evidence_of(chains, dimension, sizes.grid.max_scale)
+    selected = scales.select(
+        selection,
         evaluation.surface,
-        evaluation.picks,
-        choice,
-        chosen,
+        evaluation.smallest,
+        evidence,
+        sizes.grid,
+        sizes.n_rows,
+        dimension=dimension,
+        n_clusters=n_clusters,
+        min_cluster_size=min_cluster_size,
+    )
+    sources = sources_of(evaluation, sizes.grid, selected.used)
+    residual, n_passes = keep_absorption(run, sizes, walks[selected.used.n_neighbors], selected.used, sources, tol)
+    return GridResult(
+        evaluation,
+        selected,
+        evidence.values,
+        sources.rows,
+        sources.clusters,
+        most_prominent_sources(sources, walks[selected.used.n_neighbors].start.candidates),
         counts,
         evaluation.residual,
         residual,
         max(n_passes, evaluation.n_passes),
     )
+
+
+def sources_of(evaluation: Evaluation, grid: Grid, choice: Choice) -> Sources:
+    """The rows that represent the clusters of a choice: the picks, or all candidates of each cluster."""
+    at, K = grid.ks.index(choice.n_neighbors), choice.n_clusters
+    if choice.selection == "paper" or K == 1:
+        return Sources(evaluation.picks[at, grid.lams.index(choice.lam), :K], np.arange(K))
+    clusters = evaluation.clusters[at, K - 1]
+    return Sources(evaluation.candidates[at][clusters >= 0], clusters[clusters >= 0])
+
+
+def most_prominent_sources(sources: Sources, candidates: Candidates) -> IntArray:
+    """The row of largest in-degree among those that represent each cluster, the first of several."""
+    degrees = dict(zip(candidates.rows.tolist(), candidates.degrees.tolist(), strict=True))
+    return np.array([max(rows.tolist(), key=lambda row: (degrees[row], -row)) for rows in sources.by_cluster()])
 
 
 def _check_enough(counts: dict[int, int], n_clusters: int | None) -> None:
@@ -123,8 +189,10 @@ def _check_enough(counts: dict[int, int], n_clusters: int | None) -> None:
         )
 
 
-def start_walks(run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float, seed: int) -> dict[int, StoredWalk]:
-    """Number the rows for the walks, write these, and find the candidates, for every k."""
+def start_walks(
+    run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float, seed: int, *, cover: bool
+) -> tuple[dict[int, StoredWalk], float | None]:
+    """Number the rows for the walks, write these, and find the candidates, for every k; and the intrinsic dimension."""
     writer, grid = run.writer, sizes.grid
     indices = writer.array("graph/indices")
     points = writer.array("points") if "points" in writer else None
@@ -137,20 +205,35 @@ def start_walks(run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float
         pieces = [
             Piece(
                 start_walk,
-                (k, (*arrays[k], order), indices, points, max_candidates, grid.lams[0], tol, seed),
+                (k, (*arrays[k], order), indices, points, max_candidates, cover, grid.lams[0], tol, seed),
                 tuple((array, whole) for array in arrays[k]),
             )
             for k in longest_first
         ]
         starts = dict(zip(longest_first, stage.run("start", pieces), strict=True))
-    return {k: StoredWalk(*arrays[k], order, starts[k]) for k in grid.ks}
+        dimension = _dimension(run, stage, sizes)
+    return {k: StoredWalk(*arrays[k], order, starts[k]) for k in grid.ks}, dimension
 
 
-def evaluate(run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol: float) -> Evaluation:
-    """Evaluate every (k, lam)."""
+def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | None:
+    """The intrinsic dimension of the data; None without distances, or if all rows are copies of a few."""
+    if "graph/distances" not in run.writer:
+        return None
+    distances = run.writer.array("graph/distances")
+    parts = row_slices(sizes.n_rows, sizes.rows_per_chunk)
+    some = np.unique(np.linspace(0, len(parts) - 1, n_sampled_chunks(sizes), dtype=int)).tolist()
+    pieces = [Piece(dimension_of_rows, (distances, parts[at])) for at in some]
+    total, count = np.sum(stage.run("dimension", pieces), axis=0)
+    return float(count / total) if total > 0 else None
+
+
+def evaluate(
+    run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol: float, min_cluster_size: int | None = None
+) -> tuple[Evaluation, list[Chain]]:
+    """Evaluate every (k, lam), and the chain of every k."""
     grid = sizes.grid
     with run.stage(evaluate_stage(sizes)) as stage:
-        evaluations = [_GridPointsOfK(stage, k, walks[k], sizes, tol) for k in grid.ks]
+        evaluations = [_GridPointsOfK(stage, k, walks[k], sizes, tol, min_cluster_size) for k in grid.ks]
         for each, value in zip(evaluations, stage.recorded([each.end for each in evaluations]), strict=True):
             each.resume(run, value)
         tasks = {task.key: (each, at, task) for each in evaluations for at, task in each.solves.items()}
@@ -167,22 +250,44 @@ def evaluate(run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol:
         ):
             each.take(block, value)
     shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
-    surface, picked_rows = np.full(shape, np.nan), np.full(shape, -1)
+    surface, picked_rows, smallest = np.full(shape, np.nan), np.full(shape, -1), np.zeros(shape, np.int64)
+    n_most = max(len(walk.start.candidates.rows) for walk in walks.values())
+    candidates = np.full((len(grid.ks), n_most), -1)
+    clusters = np.full((len(grid.ks), grid.max_scale, n_most), -1)
+    rates = np.full((len(grid.ks), grid.max_scale + 1), np.nan)
     for at, each in enumerate(evaluations):
-        surface[at], picked = each.value
-        picked_rows[at, :, : picked.shape[1]] = walks[grid.ks[at]].start.candidates.rows[picked]
+        points: GridPoints = each.value
+        surface[at], smallest[at] = points.criterion, points.smallest
+        rows = walks[grid.ks[at]].start.candidates.rows
+        picked_rows[at, :, : points.picked.shape[1]] = rows[points.picked]
+        candidates[at, : len(rows)] = rows
+        clusters[at, : len(points.chain.clusters), : len(rows)] = points.chain.clusters
+        some = points.chain.rates[: grid.max_scale + 1]
+        rates[at, : len(some)] = some
     residuals, passes = zip(*(solved for each in evaluations for solved in each.solved), strict=True)
-    return Evaluation(surface, picked_rows, float(np.max(residuals)), max(passes))
+    evaluation = Evaluation(
+        surface, picked_rows, smallest, candidates, clusters, rates, float(np.max(residuals)), max(passes)
+    )
+    return evaluation, [each.value.chain for each in evaluations]
 
 
 class _GridPointsOfK:
     """The grid points of one k: their solves and their criterion, recorded or to be computed."""
 
-    def __init__(self, stage: RunningStage, k: int, walk: StoredWalk, sizes: SmoothingSizes, tol: float) -> None:
+    def __init__(
+        self,
+        stage: RunningStage,
+        k: int,
+        walk: StoredWalk,
+        sizes: SmoothingSizes,
+        tol: float,
+        min_cluster_size: int | None,
+    ) -> None:
         self._stage, self._k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
+        self._least_rows = min_cluster_size or scales.LEAST_NEIGHBORHOODS * k
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
-        positions = walk.start.positions[self._near]
+        positions = self._positions = walk.start.positions[self._near]
         self._scratch = stage.create(self.name)
         pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.block_width, self._scratch, k)
         self._pieces = stage.named("solve", pieces)
@@ -214,7 +319,7 @@ class _GridPointsOfK:
         task, scratch, grid = self._stage.delayed, self._scratch, self._grid
         slots = np.argsort(self._near)  # where each candidate stands in the scratch array
         n_rows, parts = scratch.shape[2], row_slices(scratch.shape[2], scratch.chunks[2])
-        grams = [task("gram", gram_of_rows, blocks, scratch, rows) for rows in parts]
+        grams = [task("gram", gram_of_rows, blocks, scratch, rows, self._positions) for rows in parts]
         while len(grams) > 1:
             groups = [grams[at : at + SUMMED_AT_ONCE] for at in range(0, len(grams), SUMMED_AT_ONCE)]
             grams = [task("gram", picks.sum_grams, group) for group in groups]
@@ -223,7 +328,8 @@ class _GridPointsOfK:
             task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
         ]
         values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self._k, grid.lams, grid.max_clusters)
-        end = Piece(pair, (values, picked), record=self.end.record)
+        chain = task("criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale)
+        end = Piece(grid_points, (values, picked, chain), record=self.end.record)
         return self._stage.task("choose", end)
 
     def take(self, block: int | None, value: Any) -> None:
@@ -235,13 +341,13 @@ class _GridPointsOfK:
 
 
 def keep_absorption(
-    run: Run, sizes: SmoothingSizes, walk: StoredWalk, choice: Choice, chosen_picks: IntArray, tol: float
+    run: Run, sizes: SmoothingSizes, walk: StoredWalk, choice: Choice, sources: Sources, tol: float
 ) -> tuple[float, int]:
-    """Solve the picks of the chosen grid point once more, to `tol`, and store their absorption."""
+    """Solve for the representatives of each chosen cluster, to `tol`, and store their absorption."""
     candidates = walk.start.candidates.rows.tolist()
     position = dict(zip(candidates, walk.start.positions.tolist(), strict=True))
-    positions = np.array([position[row] for row in chosen_picks.tolist()])
-    with run.stage(absorption_stage(sizes, len(chosen_picks))) as stage:
+    positions = [np.array([position[row] for row in rows.tolist()]) for rows in sources.by_cluster()]
+    with run.stage(absorption_stage(sizes, len(positions))) as stage:
         target = stage.create("absorption")
         pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.block_width, target, choice.n_neighbors)
         residuals, passes = zip(*stage.run("absorb", pieces), strict=True)
@@ -249,11 +355,17 @@ def keep_absorption(
 
 
 def _solve_pieces(
-    walk: StoredWalk, positions: IntArray, lams: tuple[float, ...], tol: float, width: int, target: StoredArray, k: int
+    walk: StoredWalk,
+    positions: IntArray | list[IntArray],
+    lams: tuple[float, ...],
+    tol: float,
+    width: int,
+    target: StoredArray,
+    k: int,
 ) -> list[Piece]:
-    """One piece for every block of candidates."""
+    """One piece for every block of candidates, or of clusters with several."""
     shared = (walk.neighbors, walk.reads, walk.order), lams, walk.start.nodes, tol, width, target
-    mark = digest((lams, positions.tolist(), tol))[:8]
+    mark = digest((lams, [each.tolist() for each in positions], tol))[:8]
     pieces = []
     for start in range(0, len(positions), width):
         some = positions[start : start + width]
@@ -275,6 +387,7 @@ def start_walk(
     indices: ArrayLike,
     points: ArrayLike | None,
     max_candidates: int,
+    cover: bool,
     lam: float,
     tol: float,
     seed: int,
@@ -284,13 +397,18 @@ def start_walk(
     order = stored_order[:]
     new = walk_on(indices, n_neighbors, order)
     neighbors[:], reads[:] = new.neighbors, new.reads
-    candidates = find_candidates(new.neighbors, points, max_candidates, order)
+    candidates = find_candidates(new.neighbors, points, max_candidates, order, cover=cover)
     nodes = solver.ritz_values(new.neighbors, seed, lam, tol)
     return Start(candidates, positions_in(order)[candidates.rows], nodes)
 
 
+def dimension_of_rows(distances: ArrayLike, rows: slice) -> tuple[float, int]:
+    """What some rows tell about the intrinsic dimension."""
+    return scales.intrinsic_dimension(np.asarray(distances[rows]))
+
+
 def solve_and_write(
-    positions: IntArray,
+    positions: IntArray | list[IntArray],
     start: int,
     walk: tuple[StoredArray, StoredArray, StoredArray],
     lams: tuple[float, ...],
@@ -316,11 +434,16 @@ def solve_and_write(
     return float(block.residuals.max()), block.n_passes
 
 
-def gram_of_rows(_solved: list[Any], absorption: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
+def gram_of_rows(_solved: list[Any], absorption: ArrayLike, rows: slice, positions: IntArray) -> picks.Gram:
     """Reduce the absorption of some rows, once all blocks are there."""
-    return picks.gram_block(absorption, rows)
+    return picks.gram_block(absorption, rows, positions)
 
 
-def pair(values: FloatArray, picked: IntArray) -> tuple[FloatArray, IntArray]:
-    """Criterion and picked candidates (lam, K) of one k."""
-    return values, picked
+def chain_of_candidates(gram: picks.Gram, slots: IntArray, least_rows: int, limit: int) -> Chain:
+    """The chain over the candidates; `slots` tells where each one stands in the Gram matrix."""
+    return scales.chain_of(gram.absorbed[np.ix_(slots, slots)], gram.masses[slots], least_rows, limit)
+
+
+def grid_points(values: tuple[FloatArray, IntArray], picked: IntArray, chain: Chain) -> GridPoints:
+    """The grid points of one k."""
+    return GridPoints(values[0], picked, values[1], chain)

@@ -7,29 +7,46 @@
 | c_jl   | products   | (c, c)     | inner products x_j . x_l                                   |
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.numeric import TIE
 
 
-def gram_block(absorption: ArrayLike, rows: slice) -> tuple[FloatArray, FloatArray]:
-    """Sums s_j (lam, c) and inner products c_jl (lam, c, c) of the candidates' absorption over some rows.
+class Gram(NamedTuple):
+    """Sums over rows of the candidates' absorption, and where walks from the candidates themselves end."""
+
+    sums: FloatArray  # s_j (lam, c)
+    products: FloatArray  # c_jl (lam, c, c)
+    masses: FloatArray  # rows whose largest absorption is at each candidate, for the smallest lam (c,)
+    absorbed: FloatArray  # absorption of walks from candidate i at candidate j, for the smallest lam (c, c)
+
+
+def gram_block(absorption: ArrayLike, rows: slice, positions: IntArray) -> Gram:
+    """The part of some rows in these sums; `positions` are those of the candidates among all rows.
 
     `absorption` (lam, candidate, row) may be anything that is sliced like an array. A common factor, as lam, does not
     matter: the picks compare s_j, and c_jl / s_j^2.
     """
     n_lams, count, _ = absorption.shape
     sums, products = np.empty((n_lams, count)), np.empty((n_lams, count, count))
+    masses, absorbed = np.zeros(count), np.zeros((count, count))
     for at in range(n_lams):
         block = np.asarray(absorption[at, :, rows])
         sums[at], products[at] = block.sum(axis=1, dtype=np.float64), block @ block.T
-    return sums, products
+        if at == 0:
+            largest = block.argmax(axis=0)
+            masses += np.bincount(largest[block.max(axis=0) > 0], minlength=count)
+            here = (positions >= rows.start) & (positions < rows.stop)
+            absorbed[here] = block[:, positions[here] - rows.start].T
+    return Gram(sums, products, masses, absorbed)
 
 
-def sum_grams(grams: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
-    """Sums and inner products over the rows of several blocks, added in order."""
-    return sum(s for s, _ in grams), sum(c for _, c in grams)  # type: ignore[return-value]
+def sum_grams(grams: list[Gram]) -> Gram:
+    """The sums over the rows of several blocks, added in order."""
+    return Gram(*(sum(parts[1:], parts[0]) for parts in zip(*grams, strict=True)))
 
 
 def greedy_picks(sums: FloatArray, products: FloatArray, limit: int) -> IntArray:
@@ -49,9 +66,10 @@ def greedy_picks(sums: FloatArray, products: FloatArray, limit: int) -> IntArray
     return np.array(picks)
 
 
-def picks_of_lams(gram: tuple[FloatArray, FloatArray], slots: IntArray, limit: int) -> IntArray:
+def picks_of_lams(gram: Gram, slots: IntArray, limit: int) -> IntArray:
     """Picked candidates of every lam (lam, picks); `slots` tells where each one stands in the Gram matrix."""
-    return np.array([greedy_picks(s[slots], c[np.ix_(slots, slots)], limit) for s, c in zip(*gram, strict=True)])
+    of_lams = zip(gram.sums, gram.products, strict=True)
+    return np.array([greedy_picks(s[slots], c[np.ix_(slots, slots)], limit) for s, c in of_lams])
 
 
 def first_best(values: FloatArray) -> int:

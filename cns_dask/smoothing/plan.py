@@ -22,6 +22,8 @@ from cns_dask.storage.layout import ArrayPlan
 BLOCK_BYTES = 2 * 2**30
 #: Partial sums over rows that one task adds.
 SUMMED_AT_ONCE = 4
+#: Chunks of neighbour distances that tell the intrinsic dimension, at most.
+SAMPLED_CHUNKS = 64
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ def size_smoothing(
     return replace(sizes, **({"block_width": width} | changed))
 
 
+def n_sampled_chunks(sizes: SmoothingSizes) -> int:
+    """Chunks of neighbour distances that tell the intrinsic dimension."""
+    return min(SAMPLED_CHUNKS, math.ceil(sizes.n_rows / sizes.rows_per_chunk))
+
+
 def smoothing_stages(sizes: SmoothingSizes) -> tuple[Stage, ...]:
     """The stages from the graph to the memberships."""
     return candidates_stage(sizes), evaluate_stage(sizes), absorption_stage(sizes), memberships_stage(sizes)
@@ -104,13 +111,17 @@ def shared_bytes(sizes: SmoothingSizes) -> int:
 
 
 def candidates_stage(sizes: SmoothingSizes) -> Stage:
-    """Number the rows so that neighbours are close in memory; for every k write the walk and find the candidates."""
+    """Number the rows so that neighbours are close in memory; for every k write the walk and find the candidates.
+
+    And estimate the intrinsic dimension.
+    """
     n, ks = sizes.n_rows, sizes.grid.ks
     symmetric_graph_bytes = 40 * n * ks[0]  # both directions of the graph, and their sum
     start_bytes = n * (12 * ks[-1] + 8 * FLOAT_BYTES + sizes.number_bytes * (SPECTRUM_STEPS + 4))
     steps = (
         Step("order", 1, symmetric_graph_bytes, work=n * ks[0]),
         *(Step("start", 1, start_bytes, work=n * k, after=(0,)) for k in ks),
+        Step("dimension", n_sampled_chunks(sizes), 4 * FLOAT_BYTES * sizes.rows_per_chunk * ks[-1], work=n * ks[-1]),
     )
     order = ArrayPlan("order", (n,), (n,), "int64", scratch=True)
     walks = (array for k in ks for array in _walk(sizes, k))
@@ -145,7 +156,7 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
 
 
 def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage:
-    """The absorption of the chosen picks, solved once more to the final tolerance and stored: any K is a view of it."""
+    """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
     solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + FLOAT_BYTES * n * (krylov_vectors(n) + 4)

@@ -23,6 +23,7 @@ A change d of u in pass i (rounding, or small values that are dropped) changes t
 the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +179,7 @@ def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[
 
 def solve_block(
     walk: Walk,
-    points: IntArray,
+    points: IntArray | Sequence[IntArray],
     lams: FloatArray,
     nodes: NDArray[np.complex128],
     tol: float,
@@ -186,8 +187,9 @@ def solve_block(
 ) -> SolvedBlock:
     """Solve (I - (1-lam) W) x = e_j for the points j and every lam, to a residual of `tol`.
 
-    Values are in single precision where `tol` allows it. What the polynomial does not solve is handed to a Krylov
-    method. The block is computed `width` points wide, however many there are: that is compiled once.
+    Several points in the place of one are solved for their sum. Values are in single precision where `tol` allows it.
+    What the polynomial does not solve is handed to a Krylov method. The block is computed `width` points wide, however
+    many there are: that is compiled once.
 
     Examples
     --------
@@ -199,12 +201,12 @@ def solve_block(
             [0.5]]])
     """
     lams = np.asarray(lams, dtype=np.float64)
-    solve = _NewtonSolve(walk, points, lams, tol, width)
+    solve = _NewtonSolve(walk, [np.atleast_1d(each) for each in points], lams, tol, width)
     solve.run(newton_passes(nodes, lams))
     values, residuals = solve.solution[:, :, : len(points)], solve.residuals
-    for at, point in np.argwhere(~(residuals <= tol)):
-        values[at, :, point], residuals[at, point] = _krylov(
-            walk.neighbors, points[point], lams[at], values[at, :, point], tol
+    for at, column in np.argwhere(~(residuals <= tol)):
+        values[at, :, column], residuals[at, column] = _krylov(
+            walk.neighbors, points[column], lams[at], values[at, :, column], tol
         )
     return SolvedBlock(values, residuals, solve.n_passes)
 
@@ -215,15 +217,16 @@ class _NewtonSolve:
     A point that is solved, or that the polynomial cannot solve, becomes 0 and takes no further part.
     """
 
-    def __init__(self, walk: Walk, points: IntArray, lams: FloatArray, tol: float, width: int) -> None:
+    def __init__(self, walk: Walk, points: Sequence[IntArray], lams: FloatArray, tol: float, width: int) -> None:
         dtype, n_rows, n_points = precision_for(tol), len(walk.neighbors), len(points)
         self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
         self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
         self._hopeless = tol / (10 * self._epsilon)  # a larger residual has lost its digits
         self._ring = aligned_zeros((RING_PASSES + 1, n_rows, width), dtype)
         self._live = np.zeros((len(self._ring), len(walk.reads)), np.bool_)
-        self._ring[0, points, np.arange(n_points)] = 1
-        self._live[0, points // TILE_ROWS] = True
+        for column, each in enumerate(points):
+            self._ring[0, each, column] = 1
+            self._live[0, each // TILE_ROWS] = True
         self._now = 0  # where u is in the ring
         self._peaks = np.zeros(width, dtype)  # largest absolute value of u, by point
         self._changes = np.zeros(n_points)  # what was dropped or rounded so far
@@ -281,14 +284,16 @@ class _NewtonSolve:
             self._ring[self._now][:, np.flatnonzero(points)] = 0
 
 
-def residual_of(neighbors: IntArray, point: int, lam: float, values: FloatArray) -> float:
+def residual_of(neighbors: IntArray, point: int | IntArray, lam: float, values: FloatArray) -> float:
     """Largest absolute residual of one column; error of lam x <= max|r|, because W is stochastic."""
     residual = values - (1 - lam) * smooth(neighbors, values)
     residual[point] -= 1
     return float(np.abs(residual).max())
 
 
-def _krylov(neighbors: IntArray, point: int, lam: float, start: FloatArray, tol: float) -> tuple[FloatArray, float]:
+def _krylov(
+    neighbors: IntArray, point: int | IntArray, lam: float, start: FloatArray, tol: float
+) -> tuple[FloatArray, float]:
     """Solve one column for one lam with GMRES, starting from what is there if it is usable; and its residual."""
     from scipy.sparse.linalg import LinearOperator, gmres
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 
 class Kind(StrEnum):
@@ -37,7 +37,9 @@ LAYOUT: dict[str, ArraySpec] = {
     "memberships": ArraySpec(("row", "cluster"), "float64", "F: soft membership of every row, rows sum to 1"),
     "cluster": ArraySpec(("cluster",), "int64", "number of the cluster, as in labels"),
     "confidence": ArraySpec(("row",), "float64", "0: no cluster preferred, 1: only one in reach"),
-    "representatives": ArraySpec(("cluster",), "int64", "row that represents each cluster"),
+    "representatives": ArraySpec(("cluster",), "int64", "most prominent row that represents each cluster"),
+    "sources": ArraySpec(("source",), "int64", "all rows that represent clusters"),
+    "source_clusters": ArraySpec(("source",), "int64", "the cluster that each of them represents"),
     "criterion": ArraySpec(("k", "lam", "n_clusters"), "float64", "C / R; NaN where there are too few candidates"),
     "codes": ArraySpec(("row",), "int8", "why a row was skipped: -2 infinite, -3 missing value; 0: it was clustered"),
     "rows": ArraySpec(("clustered",), "int64", "row number of every clustered row, where some were skipped"),
@@ -47,8 +49,16 @@ LAYOUT: dict[str, ArraySpec] = {
     "picks": ArraySpec(
         ("k", "lam", "n_clusters"), "int64", "row picked as K-th representative; -1 where there is none"
     ),
+    "smallest": ArraySpec(("k", "lam", "n_clusters"), "int64", "rows of the smallest of the clusters of these picks"),
+    "scale": ArraySpec(("scale",), "int64", "numbers of clusters that were tried by their scale"),
+    "evidence": ArraySpec(("k", "scale"), "float64", "how far a number of clusters stands out from unstructured data"),
+    "rates": ArraySpec(("k", "rate"), "float64", "rates of the chain over candidates, ascending; NaN beyond them"),
+    "candidates": ArraySpec(("k", "candidate"), "int64", "rows that may represent a cluster; -1 where there are fewer"),
+    "candidate_clusters": ArraySpec(
+        ("k", "scale", "candidate"), "int64", "the cluster of each candidate if there are so many; -1 if it is in none"
+    ),
     "absorption": ArraySpec(
-        ("row", "pick"), "float64", "P: chance that a walk from the row is absorbed at each pick of the chosen k, lam"
+        ("row", "chosen"), "float64", "P: chance that a walk from the row is absorbed where a cluster is represented"
     ),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),

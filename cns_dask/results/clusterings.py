@@ -1,0 +1,116 @@
+"""Other clusterings of the rows of a result: another number of clusters, or the other way to choose it.
+
+They need no new graph and no new grid. What represents their clusters is stored; only its absorption is solved for, on
+the workers, when it is first asked for. It is kept in the result, in the folder `at`, or in a temporary folder where
+that cannot be written to.
+"""
+
+import dask
+import numpy as np
+
+from cns_dask.array_types import ArrayLike, IntArray
+from cns_dask.errors import InvalidSettingError, StoreError
+from cns_dask.execution.compute import compute
+from cns_dask.settings import Grid
+from cns_dask.smoothing.criterion import Choice
+from cns_dask.smoothing.grid import Sources
+from cns_dask.smoothing.scales import Evidence, Selection, select
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
+from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
+from cns_dask.storage.arrays import StoredArray, create_array, open_group
+from cns_dask.storage.locations import Location
+from cns_dask.storage.store import ResultStore, TemporaryFolder
+
+DONE = "done"
+
+
+def choice_at(
+    store: ResultStore, grid: Grid, n_rows: int, stored: Selection, selection: str, n_clusters: int | None
+) -> Choice:
+    """What a fit would have chosen: for one way to choose, or for a given number of clusters, or both."""
+    if n_clusters is None:
+        if selection == "scales" and stored.scales is None:
+            raise InvalidSettingError("There are too few candidates for a choice by scales. Use the paper's.")
+        return {"auto": stored.used, "paper": stored.paper, "scales": stored.scales}[selection]  # type: ignore[return-value]
+    evidence = store.read("evidence")
+    available = n_clusters <= evidence.shape[1] and bool((evidence[:, n_clusters - 1] > 0).any())
+    surface = store.read("criterion")
+    if not available and (n_clusters > surface.shape[2] or np.isnan(surface[:, :, n_clusters - 1]).all()):
+        raise InvalidSettingError(
+            f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer clusters."
+        )
+    return select(
+        selection,
+        surface,
+        store.read("smallest"),
+        Evidence(evidence, np.zeros_like(evidence)),
+        grid,
+        n_rows,
+        dimension=stored.dimension,
+        n_clusters=n_clusters,
+    ).used
+
+
+def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:
+    """The rows that represent the clusters of a choice, by their numbers among the clustered rows."""
+    at, K = grid.ks.index(choice.n_neighbors), choice.n_clusters
+    if choice.selection == "paper" or K == 1:
+        rows, clusters = store.read("picks")[at, grid.lams.index(choice.lam), :K], np.arange(K)
+    else:
+        of_candidates = store.read("candidate_clusters")[at, K - 1]
+        rows, clusters = store.read("candidates")[at][of_candidates >= 0], of_candidates[of_candidates >= 0]
+    if "rows" in store:
+        rows = np.searchsorted(np.asarray(store.array("rows")[...]), rows)
+    return Sources(rows, clusters)
+
+
+def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: float, seed: int) -> StoredArray:
+    """The absorption at the representatives of each cluster (n, K), solved for if it is not there yet."""
+    name = f"{choice.selection}-{choice.n_neighbors}-{choice.lam:.6g}-{choice.n_clusters}"
+    folder = store.location / "at" / name
+    if folder.exists(DONE):
+        return StoredArray(open_group(folder, strict=True)["absorption"], owner=store)
+    indices, by_cluster = store.array("graph/indices"), sources.by_cluster()
+    owner = None
+    try:
+        target = _create(folder, indices, len(by_cluster))
+    except (OSError, StoreError):
+        owner = TemporaryFolder()
+        folder = owner.location / name
+        target = _create(folder, indices, len(by_cluster))
+    width = BLOCK_WIDTHS[0]
+    tasks = [
+        dask.delayed(solve_on_graph)(
+            indices, choice.n_neighbors, by_cluster[start : start + width], choice.lam, tol, seed, target, start
+        )
+        for start in range(0, len(by_cluster), width)
+    ]
+    compute(tasks, stage="absorption")
+    folder.write(DONE, b"")
+    return StoredArray(open_group(folder, strict=True)["absorption"], owner=owner or store)
+
+
+def _create(folder: Location, indices: StoredArray, n_clusters: int) -> StoredArray:
+    """An array for the absorption, in chunks of rows as the graph has them."""
+    folder.make()
+    shape, chunks = (indices.shape[0], n_clusters), (indices.chunks[0], BLOCK_WIDTHS[0])
+    return create_array(folder, "absorption", shape, chunks, "float64", compressed=True, dims=("row", "chosen"))
+
+
+def solve_on_graph(
+    indices: ArrayLike,
+    n_neighbors: int,
+    sources: list[IntArray],
+    lam: float,
+    tol: float,
+    seed: int,
+    target: StoredArray,
+    start: int,
+) -> float:
+    """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual."""
+    order = order_rows(walk_on(indices, n_neighbors).neighbors)
+    walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
+    nodes = ritz_values(np.asarray(walk.neighbors), seed, lam, tol)
+    block = solve_block(walk, [positions[each] for each in sources], np.array([lam]), nodes, tol)
+    target[:, start : start + len(sources)] = (lam * block.values[0])[positions]
+    return float(block.residuals.max())

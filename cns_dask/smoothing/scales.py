@@ -1,0 +1,331 @@
+r"""The scale of the clusters: how many of them there are, from the rates at which walks leave groups of candidates.
+
+The paper's criterion counts on walks that mix inside a cluster. They make 1/lam = sqrt(n) steps at most, and mixing in a
+cluster of m points in d dimensions takes about (m/k)^(2/d): few steps in ten dimensions, about m/k in the plane. There
+the criterion grows with every further representative, and two moons become thirty pieces. So walks are continued: a
+walk that has ended at a candidate goes on from there. That is a Markov chain over the candidates, small at any n.
+
+| symbol | variable  | shape  | meaning                                                                          |
+|--------|-----------|--------|----------------------------------------------------------------------------------|
+| M      | absorbed  | (c, c) | chance that a walk from candidate i which ends at a candidate ends at j           |
+| m      | masses    | (c,)   | rows whose walks end at candidate j more often than at any other                  |
+| S      | flow      | (g, g) | rows that go from one group of candidates to another: symmetric, sums are m       |
+| r      | rates     | (g+1,) | 0 = r_1 <= r_2 <= ...: 1 - eigenvalues of the chain on the groups                 |
+| rho    | leaving   | (K,)   | the largest rate of the chain on K clusters: how fast the least stable is left    |
+| K_e    | effective | (K,)   | exp(entropy of the clusters' sizes): K clusters of equal size would be so many    |
+
+**The rule.** K clusters are a scale of the data if walks mix inside them long before they leave: r_{K+1} >> r_K. In data
+without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever the shape, and log(r_{K+1} / r_K) is
+(2/d) log(K / (K-1)). The evidence for K is how many times larger the gap is,
+
+    evidence_K = (d/2) log(r_{K+1} / r_K) / log(K_e / (K_e - 1)),
+
+the mean over the ks of the grid, at the smallest lam. (d/2) log(r_{K+1} / r_K) is the logarithm of a ratio of volumes:
+how many times more points walks have reached when they begin to leave. Beyond a hundredfold it is not better known, and
+counts no more (`LARGEST_GAP`); so a few rows far from all others do not outweigh everything else. K_e instead of K
+says the same: setting one row aside is not finding a cluster.
+
+**Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4, ...)
+and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
+because these have no borders: the partition itself is no good. So there is structure only if, for some K, both the
+evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`. With more rows the latter goes to 0
+wherever there are no borders.
+
+**Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange most
+rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g groups do
+not have, is the (geometric) mean rate at which walks mix inside the groups.
+
+**Which one.** Where walks do mix (d > `MIXING_DIMENSION`) the paper's criterion is the sharper eye for overlapping
+clusters, and its K stands if the chain finds it too: with at least half of the largest evidence, and at least 2, and no
+cluster below `min_cluster_size`.
+
+A cluster starts from all its candidates: F0 has the cluster's unit vector at each, and P_g is the sum of their columns.
+That is the paper's closed form with several representatives, so all that follows from it still holds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.settings import Grid
+from cns_dask.smoothing.criterion import Choice, choose
+from cns_dask.storage.records import recordable
+
+#: Default of `min_cluster_size`, in units of k.
+LEAST_NEIGHBORHOODS = 2
+#: Logarithm of a ratio of volumes beyond which a gap counts no more.
+LARGEST_GAP = np.log(100)
+#: Evidence below which there is no cluster structure.
+LEAST_STRUCTURE = 1.75
+#: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
+MIXING_DIMENSION = 3.0
+#: Evidence for the paper's K with which it stands, and as a share of the largest evidence.
+LEAST_EVIDENCE, LEAST_SHARE = 2.0, 0.5
+#: Smaller rates are those of groups that exchange no walks.
+SMALLEST_RATE = 1e-9
+#: Dimension that is assumed where there are no distances to tell it.
+ASSUMED_DIMENSION = 3.0
+
+
+@recordable
+@dataclass(frozen=True)
+class Chain:
+    """The chain over the candidates of one k, for K = 1, 2, ... clusters."""
+
+    rates: FloatArray  # r_1, ..., r_{g+1} of g groups of candidates
+    leaving: FloatArray  # rho of K clusters (K,)
+    effective: FloatArray  # effective number of clusters (K,)
+    clusters: IntArray  # cluster of every candidate (K, c); -1 if it is outlying
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence for K = 1, 2, ... clusters: of every k (k, K), and what is left of it if borders are asked for too."""
+
+    values: FloatArray
+    with_borders: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """The evidence for each K (K,)."""
+        return np.asarray(self.values.mean(axis=0))
+
+    @property
+    def structure(self) -> float:
+        """The evidence that there are clusters at all."""
+        return float(np.minimum(self.total, 2 * self.with_borders.mean(axis=0)).max(initial=0.0))
+
+
+def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: int) -> Chain:
+    """The chain over candidates (c, c), from where their walks end, cut into up to `limit` clusters."""
+    sums = absorbed.sum(axis=1, keepdims=True)
+    M = np.divide(np.maximum(absorbed, 0), sums, out=np.eye(len(absorbed)), where=sums > 0)
+    rows_between = np.maximum(masses, 1)[:, None] * M
+    flow = (rows_between + rows_between.T) / 2
+    group = join_small(flow, masses, least_rows)
+    present = np.unique(group[group >= 0])
+    member = (group[None, :] == present[:, None]).astype(float)  # (g, c)
+    group_flow, group_masses = member @ flow @ member.T, member @ masses
+    rates, vectors = rates_of(group_flow)
+    n_cuts = min(limit, len(present))
+    clusters = np.full((n_cuts, len(group)), -1)
+    leaving, effective = np.zeros(n_cuts), np.ones(n_cuts)
+    for K in range(1, n_cuts + 1):
+        cluster_of_group = largest_first(cut(vectors, K), group_masses)
+        clusters[K - 1] = np.where(group >= 0, cluster_of_group[np.searchsorted(present, group)], -1)
+        members = (cluster_of_group[None, :] == np.arange(K)[:, None]).astype(float)
+        leaving[K - 1] = rates_of(members @ group_flow @ members.T)[0][-1] if members.any(axis=1).all() else 1.0
+        shares = members @ group_masses / max(1.0, group_masses.sum())
+        effective[K - 1] = np.exp(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
+    within = max(mixing_rate(flow, group, present, group_masses), float(rates[-1]))
+    return Chain(np.append(rates, within), leaving, effective, clusters)
+
+
+def join_small(flow: FloatArray, masses: FloatArray, least_rows: int) -> IntArray:
+    """The group of every candidate (c,): small ones join the one they exchange most rows with; -1 for outlying ones.
+
+    Examples
+    --------
+    >>> flow = np.array([[9.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> join_small(flow, np.array([10.0, 2.0, 1.0]), least_rows=5)
+    array([ 0,  0, -1])
+    """
+    between, masses = flow.copy(), masses.astype(float)
+    np.fill_diagonal(between, 0)
+    group, is_open = np.arange(len(flow)), masses < least_rows
+    while is_open.any():
+        smallest = int(np.argmin(np.where(is_open, masses, np.inf)))
+        nearest = int(np.argmax(between[smallest]))
+        is_open[smallest] = False
+        if between[smallest, nearest] <= 0:
+            group[group == smallest] = -1
+            continue
+        group[group == smallest] = nearest
+        masses[nearest] += masses[smallest]
+        between[nearest] += between[smallest]
+        between[:, nearest] += between[:, smallest]
+        between[smallest], between[:, smallest] = 0, 0
+        between[nearest, nearest] = 0
+        is_open[nearest] = masses[nearest] < least_rows
+    return group
+
+
+def rates_of(flow: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rates 1 - w of a reversible chain with symmetric flow, ascending, and its eigenvectors (g, g)."""
+    root = np.sqrt(np.maximum(flow.sum(axis=1), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(flow / np.outer(root, root))
+    return np.clip(1 - values[::-1], 0, 1), vectors[:, ::-1]
+
+
+def cut(vectors: FloatArray, n_clusters: int) -> IntArray:
+    """Cut groups into clusters by the first eigenvectors: those that point the same way are one cluster.
+
+    A QR decomposition with pivoting finds the groups that point most differently, the polar factor of their vectors
+    turns the axes to them (Damle, Minden and Ying, 2019). Rotations among equal rates change nothing.
+    """
+    from scipy.linalg import polar, qr
+
+    V = vectors[:, :n_clusters]
+    pivots = qr(V.T, mode="economic", pivoting=True)[2][:n_clusters]
+    turned = V @ polar(V[pivots].T)[0]
+    return np.asarray(np.abs(turned).argmax(axis=1))
+
+
+def largest_first(clusters: IntArray, masses: FloatArray) -> IntArray:
+    """The same clusters, numbered by their size.
+
+    Examples
+    --------
+    >>> largest_first(np.array([1, 0, 0]), np.array([9.0, 2.0, 3.0]))
+    array([0, 1, 1])
+    """
+    sizes = np.bincount(clusters, weights=masses)
+    return np.asarray(np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")[clusters])
+
+
+def mixing_rate(flow: FloatArray, group: IntArray, present: IntArray, masses: FloatArray) -> float:
+    """Geometric mean of the rates at which walks mix inside the groups, by their rows; 1 in one of a single candidate."""
+    logs = np.zeros(len(present))
+    for at, each in enumerate(present):
+        members = np.flatnonzero(group == each)
+        if len(members) > 1:
+            logs[at] = np.log(max(rates_of(flow[np.ix_(members, members)])[0][1], SMALLEST_RATE))
+    return float(np.exp(np.average(logs, weights=masses))) if masses.sum() > 0 else 1.0
+
+
+def evidence_of(chains: Sequence[Chain], dimension: float | None, limit: int) -> Evidence:
+    """The evidence for K = 1, ..., limit clusters in the chains of every k."""
+    d = ASSUMED_DIMENSION if dimension is None else dimension
+    values, with_borders = np.zeros((2, len(chains), limit))
+    for at, chain in enumerate(chains):
+        n_cuts = min(len(chain.effective), limit)
+        K = np.arange(2, n_cuts + 1)
+        if not len(K):
+            continue
+        rates = np.log(np.clip(chain.rates, SMALLEST_RATE, 1))
+        leaving = np.log(np.clip(chain.leaving[K - 1], SMALLEST_RATE, 1))
+        effective = chain.effective[K - 1]
+        unit = np.log(effective / np.maximum(effective - 1, 1e-12))
+        values[at, K - 1] = np.clip(d / 2 * (rates[K] - rates[K - 1]), 0, LARGEST_GAP) / unit
+        with_borders[at, K - 1] = np.clip(d / 2 * (rates[K] - leaving), 0, LARGEST_GAP) / unit
+        with_borders[at, K[K == len(chain.rates) - 1] - 1] = 0  # their r_{K+1} is a mean, too vague for a test
+    return Evidence(values, with_borders)
+
+
+@recordable
+@dataclass(frozen=True)
+class Selection:
+    """Which choice is used, and why; and the choices of the paper's criterion and of the scales."""
+
+    used: Choice
+    why: str  # in words
+    paper: Choice
+    scales: Choice | None  # None where there are too few candidates
+    dimension: float | None  # intrinsic dimension of the data; None if it is not known
+    structure: float  # evidence that there are clusters at all
+    evidence: float  # evidence for the K of the paper's choice
+
+
+def select(
+    selection: str,
+    surface: FloatArray,
+    smallest: IntArray,
+    evidence: Evidence,
+    grid: Grid,
+    n_rows: int,
+    *,
+    dimension: float | None,
+    n_clusters: int | None = None,
+    min_cluster_size: int | None = None,
+) -> Selection:
+    """Choose k, lam and K.
+
+    Parameters
+    ----------
+    selection
+        "paper", "scales" or "auto".
+    surface, smallest
+        The paper's criterion, and rows of the smallest cluster, of every (k, lam, K).
+    evidence
+        Evidence for every (k, K).
+    grid, n_rows
+        The axes of all these, and the number of rows of the fit.
+    dimension
+        Intrinsic dimension of the data.
+    n_clusters
+        Look only at this K.
+    min_cluster_size
+        Fewest rows of a cluster in the paper's choice if it is to stand; None: twice its k.
+    """
+    K_range = range(1, evidence.total.shape[0] + 1) if n_clusters is None else [n_clusters]
+    paper = _paper_choice(surface, grid, n_rows, n_clusters)
+    scales = best_scale(evidence, grid, K_range)
+    if paper is None and scales is None:
+        raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
+    total, structure = evidence.total, evidence.structure
+    paper = paper or scales
+    assert paper is not None
+    for_paper = float(total[paper.n_clusters - 1]) if paper.n_clusters <= len(total) else 0.0
+    at = grid.ks.index(paper.n_neighbors), grid.lams.index(paper.lam), paper.n_clusters - 1
+    n_least = int(smallest[at]) if paper.selection == "paper" else n_rows
+    least = min_cluster_size or LEAST_NEIGHBORHOODS * paper.n_neighbors
+    mixes = dimension is not None and dimension > MIXING_DIMENSION
+
+    def of(used: Choice, why: str) -> Selection:
+        return Selection(used, why, paper, scales, dimension, structure, for_paper)
+
+    if selection == "paper":
+        return of(paper, "it was asked for")
+    if n_clusters is not None:
+        if scales is None or (selection == "auto" and mixes):
+            return of(paper, "the number of clusters was given, and walks mix inside clusters")
+        return of(scales, "the number of clusters was given")
+    if structure < LEAST_STRUCTURE or scales is None:
+        none = replace(_paper_choice(surface, grid, n_rows, 1) or paper, value=structure, selection="scales")
+        return of(none, "no number of clusters stands out from data without structure")
+    stands = for_paper >= max(LEAST_EVIDENCE, LEAST_SHARE * scales.value) and n_least >= least
+    if selection == "auto" and mixes and stands:
+        return of(paper, "walks mix inside clusters, and confirm its number of clusters")
+    if selection == "scales":
+        return of(scales, "it was asked for")
+    if not mixes:
+        return of(scales, "walks are too short to mix inside clusters of so few dimensions")
+    reason = (
+        f"one of its clusters has {n_least} row(s)"
+        if n_least < least
+        else "walks do not confirm its number of clusters"
+    )
+    return of(scales, f"{reason}")
+
+
+def best_scale(evidence: Evidence, grid: Grid, numbers: Sequence[int]) -> Choice | None:
+    """The number of clusters with the largest evidence, among some; None if there is evidence for none of them."""
+    total = evidence.total
+    allowed = [K for K in numbers if 1 < K <= len(total) and total[K - 1] > 0]
+    if not allowed:
+        return None
+    best = max(allowed, key=lambda K: total[K - 1])
+    others = [float(total[K - 1]) for K in allowed if best != K]
+    value = float(total[best - 1])
+    k = grid.ks[int(evidence.values[:, best - 1].argmax())]
+    return Choice(k, grid.lams[0], best, value, value - max(others) if others else None, "scales")
+
+
+def _paper_choice(surface: FloatArray, grid: Grid, n_rows: int, n_clusters: int | None) -> Choice | None:
+    """The paper's choice; None if it does not have so many clusters."""
+    if n_clusters is not None and (n_clusters > surface.shape[2] or np.isnan(surface[:, :, n_clusters - 1]).all()):
+        return None
+    return choose(surface, grid, n_rows, n_clusters)
+
+
+def intrinsic_dimension(distances: FloatArray) -> tuple[float, int]:
+    """Sum and number of log(d_k / d_j) over neighbours j of some rows (m, k): their mean is 1 / dimension.
+
+    That is the estimate of largest likelihood. Distances of 0 (copies of a row) tell nothing about the dimension.
+    """
+    largest, inner = distances[:, -1:], distances[:, 1:-1]
+    known = (inner > 0) & (largest > 0)
+    logs = np.log(np.divide(largest, inner, out=np.ones_like(inner), where=known))
+    return float(logs[known].sum()), int(known.sum())
