@@ -36,8 +36,8 @@ rows with, before anything else; those that exchange none are outlying and start
 not have, is the (geometric) mean rate at which walks mix inside the groups.
 
 **Which one.** Where walks do mix (d > `MIXING_DIMENSION`) the paper's criterion is the sharper eye for overlapping
-clusters, and its K stands if the chain finds it too: with at least half of the largest evidence, and at least 2, and no
-cluster below `min_cluster_size`.
+clusters, and its K stands if the chain finds it too, or a K within a tenth of it, with at least half of the largest
+evidence (`LEAST_SHARE`), and if none of its clusters is smaller than `min_cluster_size`.
 
 A cluster starts from all its candidates: F0 has the cluster's unit vector at each, and P_g is the sum of their columns.
 That is the paper's closed form with several representatives, so all that follows from it still holds.
@@ -61,8 +61,8 @@ LARGEST_GAP = np.log(100)
 LEAST_STRUCTURE = 1.75
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
 MIXING_DIMENSION = 3.0
-#: Evidence for the paper's K with which it stands, and as a share of the largest evidence.
-LEAST_EVIDENCE, LEAST_SHARE = 2.0, 0.5
+#: The paper's K stands with this share of the largest evidence, at it or a K that differs by so little.
+LEAST_SHARE, NEAR = 0.5, 0.1
 #: Smaller rates are those of groups that exchange no walks.
 SMALLEST_RATE = 1e-9
 #: Dimension that is assumed where there are no distances to tell it.
@@ -91,6 +91,11 @@ class Evidence:
     def total(self) -> FloatArray:
         """The evidence for each K (K,)."""
         return np.asarray(self.values.mean(axis=0))
+
+    def near(self, n_clusters: int) -> float:
+        """The largest evidence for a number of clusters or one near it."""
+        width = max(1, round(NEAR * n_clusters))
+        return float(self.total[max(1, n_clusters - width - 1) : n_clusters + width].max(initial=0.0))
 
     @property
     def structure(self) -> float:
@@ -225,7 +230,7 @@ class Selection:
     scales: Choice | None  # None where there are too few candidates
     dimension: float | None  # intrinsic dimension of the data; None if it is not known
     structure: float  # evidence that there are clusters at all
-    evidence: float  # evidence for the K of the paper's choice
+    evidence: float  # evidence for the K of the paper's choice, or one near it
 
 
 def select(
@@ -257,20 +262,20 @@ def select(
     n_clusters
         Look only at this K.
     min_cluster_size
-        Fewest rows of a cluster in the paper's choice if it is to stand; None: twice its k.
+        Fewest rows of a cluster in the paper's choice if it is to stand; None: twice the smallest k.
     """
     K_range = range(1, evidence.total.shape[0] + 1) if n_clusters is None else [n_clusters]
     paper = _paper_choice(surface, grid, n_rows, n_clusters)
     scales = best_scale(evidence, grid, K_range)
     if paper is None and scales is None:
         raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
-    total, structure = evidence.total, evidence.structure
+    structure = evidence.structure
     paper = paper or scales
     assert paper is not None
-    for_paper = float(total[paper.n_clusters - 1]) if paper.n_clusters <= len(total) else 0.0
+    for_paper = evidence.near(paper.n_clusters)
     at = grid.ks.index(paper.n_neighbors), grid.lams.index(paper.lam), paper.n_clusters - 1
     n_least = int(smallest[at]) if paper.selection == "paper" else n_rows
-    least = min_cluster_size or LEAST_NEIGHBORHOODS * paper.n_neighbors
+    least = min_cluster_size or LEAST_NEIGHBORHOODS * grid.ks[0]
     mixes = dimension is not None and dimension > MIXING_DIMENSION
 
     def of(used: Choice, why: str) -> Selection:
@@ -285,7 +290,7 @@ def select(
     if structure < LEAST_STRUCTURE or scales is None:
         none = replace(_paper_choice(surface, grid, n_rows, 1) or paper, value=structure, selection="scales")
         return of(none, "no number of clusters stands out from data without structure")
-    stands = for_paper >= max(LEAST_EVIDENCE, LEAST_SHARE * scales.value) and n_least >= least
+    stands = for_paper >= LEAST_SHARE * scales.value and n_least >= least
     if selection == "auto" and mixes and stands:
         return of(paper, "walks mix inside clusters, and confirm its number of clusters")
     if selection == "scales":
