@@ -83,3 +83,7 @@ class NotConvergedWarning(UserWarning):
 
 class LowRecallWarning(UserWarning):
     """An approximate graph misses more neighbours than asked for; the message gives the recall that was measured."""
+
+
+class ChoiceWarning(UserWarning):
+    """The number of clusters is in doubt; the message says why, and what to do."""

@@ -10,10 +10,12 @@ from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import NotConvergedWarning
+from cns_dask.errors import ChoiceWarning, NotConvergedWarning
+from cns_dask.execution.compute import compute
 from cns_dask.execution.memory import Memory, watched_memory
 from cns_dask.execution.run import Piece, Run
 from cns_dask.inputs.missing import clustered_numbers, row_codes
@@ -29,6 +31,7 @@ from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
 from cns_dask.smoothing.plan import memberships_stage
+from cns_dask.smoothing.verdict import Verdict, count_confident, judge, low_confidence
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
 from cns_dask.storage.outputs import open_output
@@ -91,7 +94,10 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         numbers = number_clusters(job, grid.selection.used.n_clusters, run)
         write_memberships(job, numbers, run)
     store_small_arrays(job, grid, numbers, transform, run.writer)
-    describe(job, settings, graph, grid, memory, run)
+    verdict = verdict_on(job, settings, grid, run)
+    describe(job, settings, graph, grid, verdict, memory, run)
+    for doubt in verdict.doubts:
+        warnings.warn(doubt, ChoiceWarning, stacklevel=3)
     _warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
     grid_tol = settings.tol_of_grid(job.n_rows)
     _warn_if_not_converged(grid.grid_residual, "grid_tol", grid_tol, "another k, lam or K may be the better choice")
@@ -199,6 +205,7 @@ def store_small_arrays(
         "scale": np.arange(1, job.grid.max_scale + 1),
         "criterion": evaluation.surface,
         "smallest": evaluation.smallest,
+        "criterion_parts": evaluation.parts,
         "evidence": grid.evidence,
         "rates": evaluation.rates,
         "candidate_clusters": evaluation.clusters,
@@ -216,7 +223,34 @@ def store_small_arrays(
             writer.put(name, values)
 
 
-def describe(job: Job, settings: Settings, graph: GraphSummary, grid: GridResult, memory: Memory, run: Run) -> None:
+def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> Verdict:
+    """How sure the choice is, in words."""
+    evaluation = grid.evaluation
+    verdict = judge(
+        grid.selection,
+        job.grid,
+        evaluation.surface,
+        evaluation.parts,
+        grid.evidence,
+        job.n_rows,
+        settings.n_clusters,
+    )
+    confident = compute(
+        [dask.delayed(count_confident)(block) for block in run.writer.open("confidence").to_delayed().ravel()]
+    )
+    doubt = low_confidence(sum(confident) / job.n_rows)
+    return verdict if doubt is None else replace(verdict, doubts=(*verdict.doubts, doubt))
+
+
+def describe(
+    job: Job,
+    settings: Settings,
+    graph: GraphSummary,
+    grid: GridResult,
+    verdict: Verdict,
+    memory: Memory,
+    run: Run,
+) -> None:
     """Store what is known about the result besides its arrays."""
     run.writer.describe_graph(**graph.as_attributes())
     run.writer.describe(
@@ -225,6 +259,7 @@ def describe(job: Job, settings: Settings, graph: GraphSummary, grid: GridResult
         settings=settings.as_dict(),
         choice=asdict(grid.selection.used),
         selection=asdict(grid.selection),
+        verdict=asdict(verdict),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
         largest_residual=_as_json(grid.residual),
         grid_residual=_as_json(grid.grid_residual),

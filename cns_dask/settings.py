@@ -104,7 +104,8 @@ class Settings:
     max_clusters
         Largest number of clusters tried. None: 30 by the paper's criterion, 50 by their scale.
     min_cluster_size
-        Fewest rows of a cluster. None: twice k. The paper's choice knows no such limit.
+        Fewest rows of a cluster. None: twice k, or a tenth of the rows if that is less. `selection="paper"` knows no
+        such limit.
     selection
         What chooses k, lam and K: "paper", its criterion; "scales", the gaps between the rates at which walks mix
         inside clusters and leave them (see `cns_dask.smoothing.scales`), and one cluster where there is no structure;

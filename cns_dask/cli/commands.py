@@ -14,6 +14,7 @@ from cns_dask.cli.options import (
     DataArgument,
     DataOptions,
     GroupOut,
+    OtherNumber,
     Overwrite,
     ResultArgument,
     SchedulerOptions,
@@ -202,12 +203,12 @@ def predict(
 
 
 @app.command()
-def show(result: ResultArgument) -> None:
-    """Print the choice of a fit, its margin, the sizes of the clusters and the runners-up."""
+def show(result: ResultArgument, n_clusters: OtherNumber = None) -> None:
+    """Print the choice of a fit, how sure it is, the sizes of the clusters, and the other numbers of clusters."""
     from cns_dask.cli.show import print_result
     from cns_dask.results.result import open_result
 
-    print_result(open_result(result))
+    print_result(open_result(result), n_clusters)
 
 
 @app.command()
@@ -215,12 +216,13 @@ def report(
     result: ResultArgument,
     out: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("report.html"),
     overwrite: Annotated[bool, typer.Option(help="Replace an existing page.")] = False,
+    n_clusters: OtherNumber = None,
 ) -> None:
     """Write a page with pictures about a fit."""
     from cns_dask.results.report import write_report
     from cns_dask.results.result import open_result
 
-    write_report(open_result(result), out, overwrite=overwrite)
+    write_report(open_result(result), out, overwrite=overwrite, n_clusters=n_clusters)
     typer.echo(f"report: {out}")
 
 

@@ -11,6 +11,9 @@ import typer
 
 FORMS = "Path or URL: .npy, .npz (sparse), Zarr array or group, Parquet, CSV (both also as glob), .h5ad, netCDF."
 DataArgument = Annotated[str | None, typer.Argument(help=FORMS, show_default=False)]
+OtherNumber = Annotated[
+    int | None, typer.Option("--n-clusters", help="Show so many clusters instead of the choice.", show_default=False)
+]
 ResultArgument = Annotated[str, typer.Argument(help="Result of a fit.", show_default=False)]
 GroupOut = Annotated[str, typer.Option("--out", help="Zarr group to write.", show_default=False)]
 TableOut = Annotated[

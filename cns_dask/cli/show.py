@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cns_dask.neighbors.graph import NeighborGraph
     from cns_dask.results.result import Result
 
-RUNNERS_UP = 6
-
 
 def quality(graph: NeighborGraph, method: str) -> str:
     """How the neighbours were found, how well, and by which rule."""
@@ -30,7 +28,7 @@ def outcome(result: Result, out: str) -> str:
     """The choice, and where the result is."""
     choice = result.choice
     return (
-        f"{choice.n_clusters} clusters in {result.n_rows} rows (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
+        f"{result.n_rows} rows: {result.verdict.sentence} (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
         f"result: {out}   look at it: cns-dask show {out}"
     )
 
@@ -43,16 +41,20 @@ def print_changes(result: Result) -> None:
         typer.echo("\n".join(["since the previous fit:", *(f"  {line}" for line in lines)]))
 
 
-def print_result(result: Result) -> None:
-    """Print the choice of a fit, its margin, the sizes of the clusters and the runners-up."""
-    from cns_dask.neighbors.graph import describe_quality
+def print_result(result: Result, n_clusters: int | None = None) -> None:
+    """Print the choice of a fit and how sure it is, the sizes of the clusters and all numbers of clusters there are.
 
-    console, choice = Console(), result.choice
-    margin = "no other was possible" if choice.margin is None else f"{choice.margin:.4f} ahead of the runner-up"
+    `n_clusters` is another number of clusters, if not the chosen one is to be shown.
+    """
+    from cns_dask.neighbors.graph import describe_quality
+    from cns_dask.results.scales import explain
+
+    console = Console()
     used, planned = result.memory
     lines = [
-        f"{choice.n_clusters} clusters in {result.n_rows} rows: k = {choice.n_neighbors}, lam = {choice.lam:.4g}, "
-        f"criterion {choice.value:.4f} ({margin})",
+        f"{result.n_rows} rows: {result.verdict.sentence}",
+        *(f"but: {doubt}" for doubt in result.verdict.doubts),
+        *explain(result),
         describe_quality(result.graph),
         f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}",
     ]
@@ -61,12 +63,34 @@ def print_result(result: Result) -> None:
     for line in lines:
         console.print(line, highlight=False)
     print_changes(result)
-    clusters = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
     with dask.config.set(scheduler="threads"):  # a client is not looked for, which would take longer than the rest
-        sizes = result.sizes()
-    for label, size, row in zip(result.clusters, sizes, result.representatives, strict=True):
-        clusters.add_row(str(label), str(size), str(row))
-    best = Table("K", "k", "lam", "criterion", title="best k and lam of each K", title_justify="left")
-    for each in result.best_by_n_clusters()[:RUNNERS_UP]:
-        best.add_row(str(each.n_clusters), str(each.n_neighbors), f"{each.lam:.4g}", f"{each.value:.4f}")
-    console.print(clusters, best)
+        console.print(_clusters(result, n_clusters), _numbers_of_clusters(result))
+
+
+def _clusters(result: Result, n_clusters: int | None) -> Table:
+    """The clusters, of the choice or of another number of them."""
+    if n_clusters is None or n_clusters == result.choice.n_clusters:
+        table = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
+        for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
+            table.add_row(str(label), str(size), str(row))
+        return table
+    choice, labels = result.choice_at(n_clusters), result.at(n_clusters).labels.compute()
+    title = f"{n_clusters} clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
+    table = Table("cluster", "rows", title=title, title_justify="left")
+    for label in range(n_clusters):
+        table.add_row(str(label), str(int((labels == label).sum())))
+    return table
+
+
+def _numbers_of_clusters(result: Result) -> Table:
+    """Every number of clusters that `at` gives, with its criterion and its evidence."""
+    table = Table("K", "criterion", "k", "lam", "evidence", title="numbers of clusters", title_justify="left")
+    evidence = result.evidence.mean(axis=0)
+    by_paper = {each.n_clusters: each for each in result.best_by_n_clusters()}
+    scored = {K for K in range(2, len(evidence) + 1) if evidence[K - 1] > 0}
+    for K in sorted(by_paper.keys() | scored):
+        best = by_paper.get(K)
+        criterion = ("", "", "") if best is None else (f"{best.value:.4f}", str(best.n_neighbors), f"{best.lam:.4g}")
+        mark = " *" if result.choice.n_clusters == K else ""
+        table.add_row(f"{K}{mark}", *criterion, f"{evidence[K - 1]:.2f}" if K in scored else "")
+    return table

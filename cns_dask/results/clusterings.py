@@ -14,7 +14,7 @@ from cns_dask.execution.compute import compute
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources
-from cns_dask.smoothing.scales import Evidence, Selection, select
+from cns_dask.smoothing.scales import Basis, Evidence, Selection, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group
@@ -39,16 +39,10 @@ def choice_at(
         raise InvalidSettingError(
             f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer clusters."
         )
-    return select(
-        selection,
-        surface,
-        store.read("smallest"),
-        Evidence(evidence, np.zeros_like(evidence)),
-        grid,
-        n_rows,
-        dimension=stored.dimension,
-        n_clusters=n_clusters,
-    ).used
+    basis = Basis(
+        surface, store.read("smallest"), Evidence(evidence, np.zeros_like(evidence)), grid, n_rows, stored.dimension
+    )
+    return select(basis, selection, n_clusters=n_clusters).used
 
 
 def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import jinja2
 import numpy as np
 from markupsafe import Markup
@@ -21,6 +22,8 @@ from cns_dask.errors import CNSError, OutputError
 from cns_dask.neighbors.graph import describe_quality
 from cns_dask.results.history import changes_in_words
 from cns_dask.results.result import Result
+from cns_dask.results.scales import contingency, explain
+from cns_dask.smoothing.scales import LEAST_STRUCTURE
 
 SAMPLE_ROWS = 3000
 COLORS = 10
@@ -35,8 +38,13 @@ def _template() -> jinja2.Template:
     )
 
 
-def write_report(result: Result, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write the page about `result` to `path`; an existing page is replaced only with `overwrite`."""
+def write_report(
+    result: Result, path: str | os.PathLike[str], *, overwrite: bool = False, n_clusters: int | None = None
+) -> None:
+    """Write the page about `result` to `path`; an existing page is replaced only with `overwrite`.
+
+    `n_clusters` is another number of clusters, if not the chosen one is to be shown.
+    """
     target = Path(path).expanduser()
     if target.is_dir():
         raise OutputError(f"{path} is a folder. Give the name of a file.")
@@ -49,18 +57,21 @@ def write_report(result: Result, path: str | os.PathLike[str], *, overwrite: boo
     except ImportError as error:
         raise CNSError("A report needs matplotlib: pip install 'cns_dask[report]'.") from error
     with mpl.rc_context({"svg.hashsalt": "cns_dask", "svg.fonttype": "none", "font.size": 10}):
-        page = _template().render(_variables(result))
+        page = _template().render(_variables(result, n_clusters))
     target.write_text(page, encoding="utf-8")
 
 
-def sample_rows(result: Result, n_rows: int = SAMPLE_ROWS) -> tuple[FloatArray | None, Any, Any]:
+def sample_rows(
+    result: Result, n_clusters: int | None = None, n_rows: int = SAMPLE_ROWS
+) -> tuple[FloatArray | None, Any, Any]:
     """Evenly spaced rows in two dimensions (as they are, or their first principal axes), labels and confidence.
 
     No rows where only their graph was given.
     """
     every = slice(None, None, -(-result.n_rows // n_rows))
     rows = result.rows[every].compute()
-    labels, confidence = dask.compute(result.labels[rows], result.confidence[rows])
+    shown = result if n_clusters is None else result.at(n_clusters)
+    labels, confidence = dask.compute(shown.labels[rows], shown.confidence[rows])
     if result.points is None:
         return None, labels, confidence
     points = result.points[every].compute()
@@ -72,16 +83,28 @@ def sample_rows(result: Result, n_rows: int = SAMPLE_ROWS) -> tuple[FloatArray |
     return points, labels, confidence
 
 
-def _variables(result: Result) -> dict[str, Any]:
+def _variables(result: Result, n_clusters: int | None) -> dict[str, Any]:
     """What the template shows."""
-    points, labels, confidence = sample_rows(result)
+    points, labels, confidence = sample_rows(result, n_clusters)
+    is_other = n_clusters is not None and n_clusters != result.choice.n_clusters
     return {
         "result": result,
-        "choice": result.choice,
+        "choice": result.choice_at(n_clusters),
+        "sentence": f"{n_clusters} clusters, as asked for." if is_other else result.verdict.sentence,
+        "doubts": () if is_other else result.verdict.doubts,
+        "explanation": explain(result),
+        "scales": result.scales,
+        "scale_rows": [
+            (each.n_clusters, f"{each.evidence:.1f}", f"{100 * each.share:.0f} %", _steps_in_words(*each.steps))
+            for each in result.scales
+        ],
         "quality": describe_quality(result.graph),
         "changes": changes_in_words(result.changes),
-        "clusters": list(zip(result.clusters, result.sizes(), result.representatives, strict=True)),
+        "clusters": _other_sizes(result, n_clusters)
+        if is_other
+        else list(zip(result.clusters, result.sizes(), result.representatives, strict=True)),
         "best": result.best_by_n_clusters()[:RUNNERS_UP],
+        "evidence": _figure(lambda axes: _draw_evidence(axes, result), (7, 2.5)),
         "n_shown": len(labels),
         "is_projected": points is not None and result.points is not None and result.points.shape[1] > 2,
         "scatter": points is not None and _figure(lambda axes: _draw_scatter(axes, points, labels, confidence), (7, 5)),
@@ -89,6 +112,17 @@ def _variables(result: Result) -> dict[str, Any]:
         "confidence": _figure(lambda axes: _draw_confidence(axes, confidence), (7, 2.5)),
         "versions": result.details["versions"],
     }
+
+
+def _steps_in_words(first: float, last: float) -> str:
+    return f"{first:.0f} or more" if np.isinf(last) else f"{first:.0f} to {last:.0f}"
+
+
+def _other_sizes(result: Result, n_clusters: int | None) -> list[tuple[int, int, str]]:
+    """Sizes of the clusters of another number of them."""
+    labels = result.at(n_clusters).labels
+    counts = contingency(labels, da.zeros_like(labels))[:, 0]
+    return [(cluster, int(count), "") for cluster, count in enumerate(counts)]
 
 
 def _draw_scatter(axes: Any, points: FloatArray, labels: Any, confidence: Any) -> None:
@@ -111,10 +145,21 @@ def _draw_criterion(axes: Any, result: Result) -> None:
     for at, k in enumerate(result.grid.ks):
         some = ~np.isnan(surface[at]).all(axis=0)
         axes.plot(np.flatnonzero(some) + 1, np.nanmax(surface[at][:, some], axis=0), label=f"k = {k}", linewidth=1.2)
-    axes.plot(result.choice.n_clusters, result.choice.value, "o", color="black")
+    paper = result.selection.paper
+    axes.plot(paper.n_clusters, paper.value, "o", color="black")
     axes.set_xlabel("number of clusters K")
     axes.set_ylabel("criterion C / R")
     axes.legend(frameon=False)
+
+
+def _draw_evidence(axes: Any, result: Result) -> None:
+    total = result.evidence.mean(axis=0)
+    K = np.arange(2, len(total) + 1)
+    chosen = result.choice.n_clusters == K
+    axes.bar(K, total[1:], color=np.where(chosen, "#222222", "#4878a8"))
+    axes.axhline(LEAST_STRUCTURE, color="#999999", linewidth=0.8, linestyle="--")
+    axes.set_xlabel("number of clusters K")
+    axes.set_ylabel("evidence")
 
 
 def _draw_confidence(axes: Any, confidence: Any) -> None:

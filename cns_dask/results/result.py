@@ -22,11 +22,13 @@ from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.results.clusterings import absorption_at, choice_at, sources_at
 from cns_dask.results.history import Changes, stored_changes
+from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Grid, Settings, check_integer, check_setting
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import Clustering, clustering
 from cns_dask.smoothing.scales import Selection
+from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.records import typed_record
@@ -52,8 +54,8 @@ class Result:
     def __repr__(self) -> str:
         choice = self.choice
         return (
-            f"<Result: {self.n_rows} rows in {choice.n_clusters} clusters, k = {choice.n_neighbors}, "
-            f"lam = {choice.lam:.4g}, at {self.path}>"
+            f"<Result: {self.n_rows} rows, k = {choice.n_neighbors}, lam = {choice.lam:.4g}, at {self.path}. "
+            f"{self.verdict.sentence}>"
         )
 
     @property
@@ -130,10 +132,62 @@ class Result:
         typed = {name: None if each is None else typed_record(Choice, each) for name, each in choices.items()}
         return typed_record(Selection, {**stored, **typed})
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """How sure the choice is: one sentence, and doubts.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> demo_result().verdict.sentence
+        '4 clusters'
+        """
+        stored = self._store.attributes.get("verdict")
+        if isinstance(stored, dict) and isinstance(stored.get("doubts"), list):
+            stored = {**stored, "doubts": tuple(map(str, stored["doubts"]))}
+        return typed_record(Verdict, stored)
+
     @property
     def evidence(self) -> FloatArray:
         """How far K = 1, 2, ... clusters stand out from data without structure, of every k (k, K)."""
         return self._store.read("evidence")
+
+    @property
+    def scales(self) -> list[Scale]:
+        """The numbers of clusters that are stable over a range of walk lengths, best first.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> [scale.n_clusters for scale in demo_result().scales]
+        [4]
+        """
+        return stable_scales(self)
+
+    def layers(self) -> list[Layer]:
+        """The clusters of all stable scales, from fine to coarse, with their sizes and purity; labels are lazy.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> [layer.n_clusters for layer in demo_result().layers()]
+        [4]
+        """
+        return layers_of(self)
+
+    @property
+    def tree(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Which clusters of finer layers lie in each cluster: children by parent, as in EVoC's `cluster_tree_`.
+
+        A cluster is (layer, number), layer 0 is the finest, and the root is in a layer of its own.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> demo_result().tree
+        {(1, 0): [(0, 0), (0, 1), (0, 2), (0, 3)]}
+        """
+        return tree_of(self.layers())
 
     @property
     def settings(self) -> Settings:

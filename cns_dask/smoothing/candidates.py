@@ -53,8 +53,9 @@ def find_candidates(
     """The local maxima, or the `limit` most prominent of them; `points` (n, d) are read only for these.
 
     The most prominent ones, which the paper takes, may leave parts of the data without any: `cover` them instead, with
-    the maxima of wider neighbourhoods. Without points (the caller gave a graph alone) there are no distances, and those of largest in-degree are kept.
-    If the graph numbers rows by their position in an `order`, candidates have their row numbers nevertheless.
+    the maxima of wider neighbourhoods. Without points (the caller gave a graph alone) there are no distances, and those
+    of largest in-degree are kept. If the graph numbers rows by their position in an `order`, candidates have their row
+    numbers nevertheless.
     """
     maxima = local_maxima(neighbors, limit if cover else None)
     if order is not None:

@@ -30,27 +30,34 @@ class Choice:
     selection: str = "paper"  # what has chosen it: the paper's criterion, or "scales"
 
 
+#: Parts that rows are dealt out to: how the criterion differs between them tells its noise.
+PARTS = 8
+
+
 def largest_memberships_block(
     absorption: ArrayLike, rows: slice, slots: IntArray, picks: IntArray
-) -> tuple[FloatArray, IntArray]:
-    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K); and cluster sizes.
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Sum over some rows of max_j F_ij, for every lam and K = 1, 2, ..., number of picks (lam, K).
 
-    The sizes (lam, K, cluster) count the rows of each of K clusters. `absorption` (lam, slot, row) may be anything that
-    is sliced like an array, `slots` tells the slot of each candidate, and `picks` (lam, K) the picked candidates.
+    Also the same sums of the rows of each part (part, lam, K), and the number of rows in each of K clusters (lam, K,
+    cluster). `absorption` (lam, slot, row) may be anything that is sliced like an array, `slots` tells the slot of each
+    candidate, and `picks` (lam, K) the picked candidates.
     """
     K = np.arange(1, picks.shape[1] + 1)
-    sums, sizes = np.empty(picks.shape), np.zeros((*picks.shape, picks.shape[1]), np.int64)
+    sums, parts = np.empty(picks.shape), np.empty((PARTS, *picks.shape))
+    sizes = np.zeros((*picks.shape, picks.shape[1]), np.int64)
     for at, picked in enumerate(slots[picks].tolist()):
         P = np.stack([np.asarray(absorption[at, slot, rows]) for slot in picked])  # nothing else is read
         largest = np.maximum.accumulate(P, axis=0)
-        sums[at] = (
-            P.shape[1] / K + largest.sum(axis=1, dtype=np.float64) - np.cumsum(P.sum(axis=1, dtype=np.float64)) / K
-        )
+        every = [slice(None), *(slice((part - rows.start) % PARTS, None, PARTS) for part in range(PARTS))]
+        for some, total in zip(every, (sums, *parts), strict=True):
+            values, tops = P[:, some], largest[:, some].sum(axis=1, dtype=np.float64)
+            total[at] = values.shape[1] / K + tops - np.cumsum(values.sum(axis=1, dtype=np.float64)) / K
         label = np.zeros(P.shape[1], np.intp)
         for nth in range(len(P)):
             label[P[nth] > largest[max(nth - 1, 0)]] = nth
             sizes[at, nth, : nth + 1] = np.bincount(label, minlength=nth + 1)
-    return sums, sizes
+    return sums, parts, sizes
 
 
 def grid_point_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: float, limit: int) -> FloatArray:
@@ -67,16 +74,37 @@ def grid_point_criterion(sums: FloatArray, n_rows: int, n_neighbors: int, lam: f
     return values
 
 
+@recordable
+@dataclass(frozen=True)
+class Criterion:
+    """C / R of one k, for every lam and K (lam, K)."""
+
+    values: FloatArray
+    parts: FloatArray  # the same of every part of the rows (part, lam, K)
+    smallest: IntArray  # rows of the smallest cluster (lam, K)
+
+
 def criterion_of_lams(
-    blocks: list[tuple[FloatArray, IntArray]], n_rows: int, n_neighbors: int, lams: tuple[float, ...], limit: int
-) -> tuple[FloatArray, IntArray]:
-    """C / R of one k, for every lam and K (lam, limit), and rows of the smallest cluster, from sums of all row blocks."""
-    sums, sizes = (sum(parts[1:], parts[0]) for parts in zip(*blocks, strict=True))
-    values = np.array([grid_point_criterion(sums[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)])
-    smallest = np.zeros(values.shape, np.int64)
+    blocks: list[tuple[FloatArray, FloatArray, IntArray]],
+    n_rows: int,
+    n_neighbors: int,
+    lams: tuple[float, ...],
+    limit: int,
+) -> Criterion:
+    """The criterion of one k for K = 1, ..., limit, from the sums of all row blocks."""
+    total, parts, sizes = (sum(each[1:], each[0]) for each in zip(*blocks, strict=True))
+
+    def of(sums: FloatArray) -> FloatArray:
+        return np.array(
+            [grid_point_criterion(sums[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)]
+        )
+
+    rows_of_parts = [max(1, len(range(part, n_rows, PARTS))) for part in range(PARTS)]
+    smallest = np.zeros((len(lams), limit), np.int64)
     for nth in range(sizes.shape[1]):
         smallest[:, nth] = sizes[:, nth, : nth + 1].min(axis=1)
-    return values, smallest
+    of_parts = np.array([of(sums * (n_rows / rows)) for sums, rows in zip(parts, rows_of_parts, strict=True)])
+    return Criterion(of(total), of_parts, smallest)
 
 
 def penalty(n_rows: int, n_neighbors: int, lam: float) -> float:

@@ -21,7 +21,7 @@ from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.settings import Grid
 from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates, find_candidates
-from cns_dask.smoothing.criterion import Choice
+from cns_dask.smoothing.criterion import Choice, Criterion
 from cns_dask.smoothing.plan import (
     SUMMED_AT_ONCE,
     SmoothingSizes,
@@ -31,7 +31,7 @@ from cns_dask.smoothing.plan import (
     n_sampled_chunks,
     with_counts,
 )
-from cns_dask.smoothing.scales import Chain, Selection
+from cns_dask.smoothing.scales import Basis, Chain, Selection
 from cns_dask.smoothing.walk import Walk, order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray
 from cns_dask.storage.chunks import row_slices
@@ -62,11 +62,10 @@ class StoredWalk:
 @recordable
 @dataclass(frozen=True)
 class GridPoints:
-    """The grid points of one k: criterion, picked candidates, rows of the smallest cluster (lam, K); and the chain."""
+    """The grid points of one k: criterion, picked candidates (lam, K), and the chain."""
 
-    criterion: FloatArray
+    criterion: Criterion
     picked: IntArray
-    smallest: IntArray
     chain: Chain
 
 
@@ -80,6 +79,7 @@ class Evaluation:
     """
 
     surface: FloatArray
+    parts: FloatArray  # the criterion of every part of the rows (part, k, lam, K)
     picks: IntArray
     smallest: IntArray
     candidates: IntArray
@@ -119,7 +119,7 @@ class GridResult:
     n_passes: int  # most products with W that a block has needed
 
 
-def search_grid(
+def search_grid(  # noqa: PLR0913 - one parameter per setting
     run: Run,
     sizes: SmoothingSizes,
     *,
@@ -138,17 +138,8 @@ def search_grid(
     sizes = with_counts(sizes, counts)
     evaluation, chains = evaluate(run, sizes, walks, grid_tol, min_cluster_size)
     evidence = scales.evidence_of(chains, dimension, sizes.grid.max_scale)
-    selected = scales.select(
-        selection,
-        evaluation.surface,
-        evaluation.smallest,
-        evidence,
-        sizes.grid,
-        sizes.n_rows,
-        dimension=dimension,
-        n_clusters=n_clusters,
-        min_cluster_size=min_cluster_size,
-    )
+    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid, sizes.n_rows, dimension)
+    selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
     sources = sources_of(evaluation, sizes.grid, selected.used)
     residual, n_passes = keep_absorption(run, sizes, walks[selected.used.n_neighbors], selected.used, sources, tol)
     return GridResult(
@@ -251,13 +242,15 @@ def evaluate(
             each.take(block, value)
     shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
     surface, picked_rows, smallest = np.full(shape, np.nan), np.full(shape, -1), np.zeros(shape, np.int64)
+    parts = np.full((criterion.PARTS, *shape), np.nan)
     n_most = max(len(walk.start.candidates.rows) for walk in walks.values())
     candidates = np.full((len(grid.ks), n_most), -1)
     clusters = np.full((len(grid.ks), grid.max_scale, n_most), -1)
     rates = np.full((len(grid.ks), grid.max_scale + 1), np.nan)
     for at, each in enumerate(evaluations):
         points: GridPoints = each.value
-        surface[at], smallest[at] = points.criterion, points.smallest
+        surface[at], smallest[at] = points.criterion.values, points.criterion.smallest
+        parts[:, at] = points.criterion.parts
         rows = walks[grid.ks[at]].start.candidates.rows
         picked_rows[at, :, : points.picked.shape[1]] = rows[points.picked]
         candidates[at, : len(rows)] = rows
@@ -266,7 +259,7 @@ def evaluate(
         rates[at, : len(some)] = some
     residuals, passes = zip(*(solved for each in evaluations for solved in each.solved), strict=True)
     evaluation = Evaluation(
-        surface, picked_rows, smallest, candidates, clusters, rates, float(np.max(residuals)), max(passes)
+        surface, parts, picked_rows, smallest, candidates, clusters, rates, float(np.max(residuals)), max(passes)
     )
     return evaluation, [each.value.chain for each in evaluations]
 
@@ -284,7 +277,7 @@ class _GridPointsOfK:
         min_cluster_size: int | None,
     ) -> None:
         self._stage, self._k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
-        self._least_rows = min_cluster_size or scales.LEAST_NEIGHBORHOODS * k
+        self._least_rows = min_cluster_size or scales.least_rows(k, sizes.n_rows)
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
         positions = self._positions = walk.start.positions[self._near]
@@ -381,7 +374,7 @@ def order_and_write(indices: ArrayLike, n_neighbors: int, target: StoredArray) -
     target[:] = order_rows(walk_on(indices, n_neighbors).neighbors)
 
 
-def start_walk(
+def start_walk(  # noqa: PLR0913, PLR0917 - the arguments of a task
     n_neighbors: int,
     walk: tuple[StoredArray, StoredArray, StoredArray],
     indices: ArrayLike,
@@ -444,6 +437,6 @@ def chain_of_candidates(gram: picks.Gram, slots: IntArray, least_rows: int, limi
     return scales.chain_of(gram.absorbed[np.ix_(slots, slots)], gram.masses[slots], least_rows, limit)
 
 
-def grid_points(values: tuple[FloatArray, IntArray], picked: IntArray, chain: Chain) -> GridPoints:
+def grid_points(values: Criterion, picked: IntArray, chain: Chain) -> GridPoints:
     """The grid points of one k."""
-    return GridPoints(values[0], picked, values[1], chain)
+    return GridPoints(values, picked, chain)

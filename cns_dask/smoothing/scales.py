@@ -1,9 +1,10 @@
 r"""The scale of the clusters: how many of them there are, from the rates at which walks leave groups of candidates.
 
-The paper's criterion counts on walks that mix inside a cluster. They make 1/lam = sqrt(n) steps at most, and mixing in a
-cluster of m points in d dimensions takes about (m/k)^(2/d): few steps in ten dimensions, about m/k in the plane. There
-the criterion grows with every further representative, and two moons become thirty pieces. So walks are continued: a
-walk that has ended at a candidate goes on from there. That is a Markov chain over the candidates, small at any n.
+The paper's criterion counts on walks that mix inside a cluster. They make 1/lam = sqrt(n) steps at most, and mixing in
+a cluster of m points in d dimensions takes about (m/k)^(2/d): few steps in ten dimensions, about m/k in the plane.
+There the criterion grows with every further representative, and two moons become thirty pieces. So walks are
+continued: a walk that has ended at a candidate goes on from there. That is a Markov chain over the candidates, small at
+any n.
 
 | symbol | variable  | shape  | meaning                                                                          |
 |--------|-----------|--------|----------------------------------------------------------------------------------|
@@ -14,8 +15,8 @@ walk that has ended at a candidate goes on from there. That is a Markov chain ov
 | rho    | leaving   | (K,)   | the largest rate of the chain on K clusters: how fast the least stable is left    |
 | K_e    | effective | (K,)   | exp(entropy of the clusters' sizes): K clusters of equal size would be so many    |
 
-**The rule.** K clusters are a scale of the data if walks mix inside them long before they leave: r_{K+1} >> r_K. In data
-without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever the shape, and log(r_{K+1} / r_K) is
+**The rule.** K clusters are a scale of the data if walks mix inside them long before they leave: r_{K+1} >> r_K. In
+data without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever the shape, and log(r_{K+1} / r_K) is
 (2/d) log(K / (K-1)). The evidence for K is how many times larger the gap is,
 
     evidence_K = (d/2) log(r_{K+1} / r_K) / log(K_e / (K_e - 1)),
@@ -25,15 +26,15 @@ how many times more points walks have reached when they begin to leave. Beyond a
 counts no more (`LARGEST_GAP`); so a few rows far from all others do not outweigh everything else. K_e instead of K
 says the same: setting one row aside is not finding a cluster.
 
-**Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4, ...)
-and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
+**Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4,
+...) and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
 because these have no borders: the partition itself is no good. So there is structure only if, for some K, both the
 evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`. With more rows the latter goes to 0
 wherever there are no borders.
 
-**Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange most
-rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g groups do
-not have, is the (geometric) mean rate at which walks mix inside the groups.
+**Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange
+most rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g
+groups do not have, is the (geometric) mean rate at which walks mix inside the groups.
 
 **Which one.** Where walks do mix (d > `MIXING_DIMENSION`) the paper's criterion is the sharper eye for overlapping
 clusters, and its K stands if the chain finds it too, or a K within a tenth of it, with at least half of the largest
@@ -191,7 +192,7 @@ def largest_first(clusters: IntArray, masses: FloatArray) -> IntArray:
 
 
 def mixing_rate(flow: FloatArray, group: IntArray, present: IntArray, masses: FloatArray) -> float:
-    """Geometric mean of the rates at which walks mix inside the groups, by their rows; 1 in one of a single candidate."""
+    """Geometric mean of the rates at which walks mix inside the groups, by their rows; 1 for a single candidate."""
     logs = np.zeros(len(present))
     for at, each in enumerate(present):
         members = np.flatnonzero(group == each)
@@ -215,7 +216,8 @@ def evidence_of(chains: Sequence[Chain], dimension: float | None, limit: int) ->
         unit = np.log(effective / np.maximum(effective - 1, 1e-12))
         values[at, K - 1] = np.clip(d / 2 * (rates[K] - rates[K - 1]), 0, LARGEST_GAP) / unit
         with_borders[at, K - 1] = np.clip(d / 2 * (rates[K] - leaving), 0, LARGEST_GAP) / unit
-        with_borders[at, K[K == len(chain.rates) - 1] - 1] = 0  # their r_{K+1} is a mean, too vague for a test
+        if len(chain.rates) - 1 == n_cuts:
+            with_borders[at, n_cuts - 1] = 0  # its r_{K+1} is a mean, too vague for a test
     return Evidence(values, with_borders)
 
 
@@ -233,76 +235,99 @@ class Selection:
     evidence: float  # evidence for the K of the paper's choice, or one near it
 
 
+@dataclass(frozen=True)
+class Basis:
+    """What a selection is made from."""
+
+    surface: FloatArray  # the paper's criterion, and rows of the smallest cluster, of every (k, lam, K)
+    smallest: IntArray
+    evidence: Evidence
+    grid: Grid
+    n_rows: int
+    dimension: float | None  # intrinsic dimension of the data
+
+    @property
+    def mixes(self) -> bool:
+        """Whether walks mix inside clusters."""
+        return self.dimension is not None and self.dimension > MIXING_DIMENSION
+
+    def paper(self, n_clusters: int | None = None) -> Choice | None:
+        """The paper's choice; None if it does not have so many clusters."""
+        if n_clusters is not None:
+            available = self.surface[:, :, n_clusters - 1 : n_clusters]
+            if not available.size or np.isnan(available).all():
+                return None
+        return choose(self.surface, self.grid, self.n_rows, n_clusters)
+
+    def rows_of_smallest(self, paper: Choice) -> int:
+        """Rows of the smallest cluster of the paper's choice."""
+        grid = self.grid
+        at = grid.ks.index(paper.n_neighbors), grid.lams.index(paper.lam), paper.n_clusters - 1
+        return int(self.smallest[at])
+
+
 def select(
-    selection: str,
-    surface: FloatArray,
-    smallest: IntArray,
-    evidence: Evidence,
-    grid: Grid,
-    n_rows: int,
-    *,
-    dimension: float | None,
-    n_clusters: int | None = None,
-    min_cluster_size: int | None = None,
+    basis: Basis, selection: str, *, n_clusters: int | None = None, min_cluster_size: int | None = None
 ) -> Selection:
     """Choose k, lam and K.
 
     Parameters
     ----------
+    basis
+        What it is made from.
     selection
         "paper", "scales" or "auto".
-    surface, smallest
-        The paper's criterion, and rows of the smallest cluster, of every (k, lam, K).
-    evidence
-        Evidence for every (k, K).
-    grid, n_rows
-        The axes of all these, and the number of rows of the fit.
-    dimension
-        Intrinsic dimension of the data.
     n_clusters
         Look only at this K.
     min_cluster_size
         Fewest rows of a cluster in the paper's choice if it is to stand; None: twice the smallest k.
     """
-    K_range = range(1, evidence.total.shape[0] + 1) if n_clusters is None else [n_clusters]
-    paper = _paper_choice(surface, grid, n_rows, n_clusters)
-    scales = best_scale(evidence, grid, K_range)
-    if paper is None and scales is None:
+    evidence, paper = basis.evidence, basis.paper(n_clusters)
+    numbers = range(1, len(evidence.total) + 1) if n_clusters is None else [n_clusters]
+    scales = best_scale(evidence, basis.grid, numbers)
+    first = paper or scales
+    if first is None:
         raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
-    structure = evidence.structure
-    paper = paper or scales
-    assert paper is not None
-    for_paper = evidence.near(paper.n_clusters)
-    at = grid.ks.index(paper.n_neighbors), grid.lams.index(paper.lam), paper.n_clusters - 1
-    n_least = int(smallest[at]) if paper.selection == "paper" else n_rows
-    least = min_cluster_size or LEAST_NEIGHBORHOODS * grid.ks[0]
-    mixes = dimension is not None and dimension > MIXING_DIMENSION
+    if n_clusters is None:
+        least = min_cluster_size or least_rows(basis.grid.ks[0], basis.n_rows)
+        used, why = _chosen(basis, selection, first, scales, least)
+    else:
+        by_paper = selection == "paper" or (selection == "auto" and basis.mixes)
+        used, why = first if by_paper or scales is None else scales, "so many clusters were asked for"
+    return Selection(used, why, first, scales, basis.dimension, evidence.structure, evidence.near(first.n_clusters))
 
-    def of(used: Choice, why: str) -> Selection:
-        return Selection(used, why, paper, scales, dimension, structure, for_paper)
 
+def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None, least: int) -> tuple[Choice, str]:
+    """The choice if no number of clusters was given, and why."""
     if selection == "paper":
-        return of(paper, "it was asked for")
-    if n_clusters is not None:
-        if scales is None or (selection == "auto" and mixes):
-            return of(paper, "the number of clusters was given, and walks mix inside clusters")
-        return of(scales, "the number of clusters was given")
+        return paper, "it was asked for"
+    structure = basis.evidence.structure
     if structure < LEAST_STRUCTURE or scales is None:
-        none = replace(_paper_choice(surface, grid, n_rows, 1) or paper, value=structure, selection="scales")
-        return of(none, "no number of clusters stands out from data without structure")
-    stands = for_paper >= LEAST_SHARE * scales.value and n_least >= least
-    if selection == "auto" and mixes and stands:
-        return of(paper, "walks mix inside clusters, and confirm its number of clusters")
-    if selection == "scales":
-        return of(scales, "it was asked for")
-    if not mixes:
-        return of(scales, "walks are too short to mix inside clusters of so few dimensions")
-    reason = (
-        f"one of its clusters has {n_least} row(s)"
-        if n_least < least
-        else "walks do not confirm its number of clusters"
-    )
-    return of(scales, f"{reason}")
+        whole = replace(basis.paper(1) or paper, value=structure, margin=None, selection="scales")
+        return whole, "no number of clusters stands out from data without structure"
+    if selection == "scales" or not basis.mixes:
+        asked, short = "it was asked for", "walks are too short to mix inside clusters of so few dimensions"
+        return scales, asked if selection == "scales" else short
+    smallest = basis.rows_of_smallest(paper)
+    if smallest < least:
+        return scales, f"the paper's criterion would choose a cluster of {smallest} row(s)"
+    if basis.evidence.near(paper.n_clusters) < LEAST_SHARE * scales.value:
+        return (
+            scales,
+            "walks mix inside clusters, but do not confirm the number that the paper's criterion would choose",
+        )
+    return paper, "walks mix inside clusters, and confirm their number"
+
+
+def least_rows(n_neighbors: int, n_rows: int) -> int:
+    """Default of `min_cluster_size`: twice k, but no more than a tenth of the rows.
+
+    Examples
+    --------
+    >>> least_rows(24, 5000), least_rows(24, 100)
+    (48, 10)
+    """
+    return max(1, min(LEAST_NEIGHBORHOODS * n_neighbors, n_rows // 10))
 
 
 def best_scale(evidence: Evidence, grid: Grid, numbers: Sequence[int]) -> Choice | None:
@@ -316,13 +341,6 @@ def best_scale(evidence: Evidence, grid: Grid, numbers: Sequence[int]) -> Choice
     value = float(total[best - 1])
     k = grid.ks[int(evidence.values[:, best - 1].argmax())]
     return Choice(k, grid.lams[0], best, value, value - max(others) if others else None, "scales")
-
-
-def _paper_choice(surface: FloatArray, grid: Grid, n_rows: int, n_clusters: int | None) -> Choice | None:
-    """The paper's choice; None if it does not have so many clusters."""
-    if n_clusters is not None and (n_clusters > surface.shape[2] or np.isnan(surface[:, :, n_clusters - 1]).all()):
-        return None
-    return choose(surface, grid, n_rows, n_clusters)
 
 
 def intrinsic_dimension(distances: FloatArray) -> tuple[float, int]:

@@ -49,6 +49,9 @@ LAYOUT: dict[str, ArraySpec] = {
     "picks": ArraySpec(
         ("k", "lam", "n_clusters"), "int64", "row picked as K-th representative; -1 where there is none"
     ),
+    "criterion_parts": ArraySpec(
+        ("part", "k", "lam", "n_clusters"), "float64", "the same of parts of the rows: how they differ tells the noise"
+    ),
     "smallest": ArraySpec(("k", "lam", "n_clusters"), "int64", "rows of the smallest of the clusters of these picks"),
     "scale": ArraySpec(("scale",), "int64", "numbers of clusters that were tried by their scale"),
     "evidence": ArraySpec(("k", "scale"), "float64", "how far a number of clusters stands out from unstructured data"),

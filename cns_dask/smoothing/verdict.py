@@ -1,0 +1,199 @@
+"""How sure a choice is, in words that need no manual: one sentence, and the doubts that a caller is warned about.
+
+What counts as noise is measured. The rows are dealt out to a few parts, each spread over all of the data, and the
+criterion of every grid point is known for each part: the noise of a difference of two criteria is the standard error
+of its mean over the parts. Evidence for scales has one value for each k, and its noise is the same over the ks.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cns_dask.array_types import FloatArray
+from cns_dask.settings import Grid
+from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
+from cns_dask.smoothing.scales import LEAST_STRUCTURE, Selection
+
+#: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
+CLEAR, AHEAD = 4.0, 1.0
+#: Share of the evidence up to which a runner-up leaves no doubt.
+CLEAR_SHARE = 0.5
+#: Confidence below which a row does not know its cluster, and the share of such rows that is worth a word.
+LOW_CONFIDENCE, MOST_ROWS = 0.5, 0.9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to think of a choice."""
+
+    sentence: str
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The best other number of clusters: by how many standard errors it is behind, and its share of the evidence."""
+
+    n_clusters: int
+    errors: float
+    share: float | None = None
+
+
+def judge(
+    selection: Selection,
+    grid: Grid,
+    surface: FloatArray,
+    parts: FloatArray,
+    evidence: FloatArray,
+    n_rows: int,
+    n_clusters: int | None = None,
+) -> Verdict:
+    """Put a choice into words.
+
+    Parameters
+    ----------
+    selection, grid, n_rows
+        The choice, the axes of the grid, and the number of rows of the fit.
+    surface, parts
+        The paper's criterion of every (k, lam, K), and of every part of the rows (part, k, lam, K).
+    evidence
+        Evidence for every (k, K).
+    n_clusters
+        The number of clusters if it was given.
+    """
+    used = selection.used
+    if n_clusters is not None:
+        return Verdict(f"{clusters_in_words(n_clusters)}, as asked for.", ())
+    by_paper = used.selection == "paper"
+    other = runner_up_of_scales(used, evidence)
+    if by_paper and (other is None or other.share is None or other.share > CLEAR_SHARE):
+        other = runner_up_of_paper(used, grid, surface, parts, n_rows)
+    doubts = _doubts(selection, grid, surface, other)
+    return Verdict(f"{_sentence(selection, grid, other)} {_by_the_other(selection)}".strip(), doubts)
+
+
+def runner_up_of_paper(
+    used: Choice, grid: Grid, surface: FloatArray, parts: FloatArray, n_rows: int
+) -> RunnerUp | None:
+    """The best other K by the criterion."""
+    others = [each for each in best_by_n_clusters(surface, grid, n_rows) if each.n_clusters != used.n_clusters]
+    if not others:
+        return None
+    first, second = (
+        parts[:, grid.ks.index(each.n_neighbors), grid.lams.index(each.lam), each.n_clusters - 1]
+        for each in (used, others[0])
+    )
+    return RunnerUp(others[0].n_clusters, _errors(first - second))
+
+
+def runner_up_of_scales(used: Choice, evidence: FloatArray) -> RunnerUp | None:
+    """The best other K by the evidence."""
+    total = evidence.mean(axis=0)
+    if not 1 < used.n_clusters <= len(total) or np.count_nonzero(total) < 2 or total[used.n_clusters - 1] == 0:
+        return None
+    other = int(np.argmax(np.where(np.arange(len(total)) == used.n_clusters - 1, -1.0, total)))
+    behind = evidence[:, used.n_clusters - 1] - evidence[:, other]
+    return RunnerUp(other + 1, _errors(behind), float(total[other] / total[used.n_clusters - 1]))
+
+
+def _errors(differences: FloatArray) -> float:
+    """A mean in standard errors."""
+    known = differences[np.isfinite(differences)]
+    if len(known) < 2:
+        return float("inf")
+    error = known.std(ddof=1) / np.sqrt(len(known))
+    mean = known.mean()
+    return float(mean / error) if error > 0 else float(np.copysign(np.inf, mean))
+
+
+def clusters_in_words(n_clusters: int) -> str:
+    """A number of clusters.
+
+    Examples
+    --------
+    >>> clusters_in_words(1), clusters_in_words(2)
+    ('1 cluster', '2 clusters')
+    """
+    return f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
+
+
+def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
+    used = selection.used
+    if used.n_clusters == 1 and used.selection == "scales":
+        return (
+            f"1 cluster: no number of clusters stands out from data without structure (evidence "
+            f"{selection.structure:.1f}, and {LEAST_STRUCTURE} is needed)."
+        )
+    number = clusters_in_words(used.n_clusters)
+    if used.n_clusters == _largest(used, grid):
+        return f"{number}, but that is the largest number allowed."
+    if other is None:
+        return f"{number}: no other number was possible."
+    if other.share is not None:
+        how = "clearly" if other.share <= CLEAR_SHARE else "probably" if other.errors >= AHEAD else "just"
+        return f"{number}, {how}: next best is {other.n_clusters} with {100 * other.share:.0f} % of the evidence."
+    how = "clearly" if other.errors >= CLEAR else "probably" if other.errors >= AHEAD else "just"
+    behind = (
+        "as good within noise" if other.errors < AHEAD else f"behind by {min(other.errors, 99):.0f} times the noise"
+    )
+    return f"{number}, {how}: next best is {other.n_clusters}, {behind}."
+
+
+def _by_the_other(selection: Selection) -> str:
+    """What the other way to choose would have given, if it is not the same."""
+    used, paper, scales = selection.used, selection.paper, selection.scales
+    if used.selection == "scales":
+        same = paper.n_clusters == used.n_clusters
+        return "" if same else f"The paper's criterion alone would choose {paper.n_clusters}."
+    if scales is None or scales.n_clusters == used.n_clusters:
+        return ""
+    return f"Scales alone would choose {1 if selection.structure < LEAST_STRUCTURE else scales.n_clusters}."
+
+
+def _doubts(selection: Selection, grid: Grid, surface: FloatArray, other: RunnerUp | None) -> tuple[str, ...]:
+    used, doubts = selection.used, []
+    if used.n_clusters == _largest(used, grid) > 1:
+        doubts.append(f"K = {used.n_clusters} is the largest number of clusters that is tried. Raise max_clusters.")
+    if used.selection == "paper" and (edge := _rising_edge(used, grid, surface)):
+        doubts.append(f"The criterion still rises at the edge of the grid, where K changes: {edge}.")
+    if other is not None and other.errors < AHEAD and (other.share is None or other.share > CLEAR_SHARE):
+        doubts.append(f"{other.n_clusters} clusters are as good as {used.n_clusters} within noise.")
+    return tuple(doubts)
+
+
+def _largest(used: Choice, grid: Grid) -> int:
+    return grid.max_clusters if used.selection == "paper" else grid.max_scale
+
+
+def _rising_edge(used: Choice, grid: Grid, surface: FloatArray) -> str:
+    """Where the choice is on an edge of the grid, its criterion rises towards it and K changes; in words, or empty.
+
+    The criterion often rises towards the largest lam. That matters only if another number of clusters was the best one
+    step before.
+    """
+    at_k, at_lam, K = grid.ks.index(used.n_neighbors), grid.lams.index(used.lam), used.n_clusters - 1
+    edges = []
+    for name, values, at, along in (
+        ("k", grid.ks, at_k, surface[:, at_lam]),
+        ("lam", grid.lams, at_lam, surface[at_k]),
+    ):
+        if len(values) > 1 and at in (0, len(values) - 1):
+            inner = along[1] if at == 0 else along[-2]
+            if along[at, K] > inner[K] and np.nanargmax(inner) != K:
+                edges.append(f"{'smaller' if at == 0 else 'larger'} {name} than {values[at]:.4g} may be better")
+    return ", ".join(edges)
+
+
+def low_confidence(confident_share: float) -> str | None:
+    """A doubt about rows that do not know their cluster, if there are many."""
+    if 1 - confident_share < MOST_ROWS:
+        return None
+    return (
+        f"Only {100 * confident_share:.0f} % of the rows prefer their cluster clearly (confidence above "
+        f"{LOW_CONFIDENCE}): the clusters run into one another."
+    )
+
+
+def count_confident(confidence: FloatArray) -> int:
+    """How many rows prefer their cluster clearly."""
+    return int((confidence > LOW_CONFIDENCE).sum())
