@@ -28,7 +28,7 @@ class CNS(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     metric, method, recall, n_neighbors, lam, n_clusters, k_multipliers, lam_multipliers, max_clusters, \
-min_cluster_size, selection, max_candidates, scale, max_components, tol, grid_tol, random_state, missing
+min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, grid_tol, random_state, missing
         See `Settings`: none has to be set.
     verbose
         Show the progress of `fit`.
@@ -74,6 +74,7 @@ min_cluster_size, selection, max_candidates, scale, max_components, tol, grid_to
         lam_multipliers: Any = (1, 2, 3, 4, 5),
         max_clusters: int | None = None,
         min_cluster_size: int | None = None,
+        noise: bool = False,
         selection: str = "auto",
         max_candidates: int = 300,
         scale: bool = True,

@@ -175,12 +175,13 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> list[int]:
 def write_memberships(job: Job, numbers: list[int], run: Run) -> None:
     """Store memberships, labels and confidence."""
     absorption, n_clusters, shape = run.writer.open("absorption"), len(numbers), None
+    noise = job.settings.noise
     if job.skips:
         codes = run.writer.open("codes")
-        answers = with_skipped(absorption, numbers, n_clusters, codes, job.scan.counts)
+        answers = with_skipped(absorption, numbers, n_clusters, codes, job.scan.counts, noise=noise)
         shape = codes.shape[0], codes.chunksize[0]
     else:
-        answers = clustering(absorption, n_clusters, numbers)
+        answers = clustering(absorption, n_clusters, numbers, noise=noise)
     run.write(memberships_stage(job.sizes, n_clusters, shape), vars(answers))
 
 

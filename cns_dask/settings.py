@@ -106,6 +106,9 @@ class Settings:
     min_cluster_size
         Fewest rows of a cluster. None: twice k, or a tenth of the rows if that is less. `selection="paper"` knows no
         such limit.
+    noise
+        Whether rows from which no representative of a cluster is reached get the label -1. Otherwise they are in the
+        first cluster, with confidence 0.
     selection
         What chooses k, lam and K: "paper", its criterion; "scales", the gaps between the rates at which walks mix
         inside clusters and leave them (see `cns_dask.smoothing.scales`), and one cluster where there is no structure;
@@ -150,6 +153,7 @@ class Settings:
     lam_multipliers: tuple[float, ...] = setting((1, 2, 3, 4, 5), FACTORS, "Tried lams: these / sqrt(n).", parse=float)
     max_clusters: int | None = setting(None, SOME_POSITIVE, "Most clusters to try.")
     min_cluster_size: int | None = setting(None, SOME_POSITIVE, "Fewest rows of a cluster.")
+    noise: bool = setting(False, TRUE_OR_FALSE, "Label rows that no cluster reaches -1.")
     selection: str = setting("auto", _one_of("auto", "paper", "scales"), "What chooses k, lam and K.")
     max_candidates: int = setting(300, POSITIVE, "Most candidate representatives.")
     scale: bool = setting(True, TRUE_OR_FALSE, "Scale features to unit variance.")

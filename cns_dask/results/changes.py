@@ -83,7 +83,8 @@ class Comparison:
         near, outside = np.zeros((2, len(self.clusters), n_clusters), np.int64)
         apart = is_outside & (np.arange(len(rows)) >= len(numbered))
         for counts, rows_there in ((near, ~apart), (outside, apart)):
-            np.add.at(counts, (old[rows_there], labels[rows_there]), 1)
+            counted = rows_there & (before >= 0)  # others were in no cluster
+            np.add.at(counts, (old[counted], labels[counted]), 1)
         return near, outside, int(is_new.sum()), int(is_outside.sum()), float(answers.confidence[is_new].sum())
 
     def _reach(self, nearest: IntArray, opened: Any) -> FloatArray:

@@ -141,7 +141,7 @@ class _LoadedModel:
 
     def __init__(self, result: Result) -> None:
         self.choice, self.transform, self.numbers = result.choice, result.transform, result.numbers()
-        self.skips = result.settings.missing == "skip"
+        self.skips, self.noise = result.settings.missing == "skip", result.settings.noise
         self.cells, self.points = result.cells, result.stored("points")
         self.absorption = result.stored("absorption")
         widths = self.transform.n_features, self.choice.n_neighbors, self.choice.n_clusters
@@ -159,7 +159,7 @@ class _LoadedModel:
         """The same of rows that are all finite, and distances and row numbers of their nearest training rows."""
         distances, indices = self.search(transform_rows(rows, self.transform, first_row))
         P = absorption_block(indices, distances, self.absorption, self.choice.n_clusters, self.choice.lam)
-        return clustering_block(P, self.numbers), (distances, indices)
+        return clustering_block(P, self.numbers, noise=self.noise), (distances, indices)
 
     def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
         """Distances and row numbers of the nearest training rows (m, k)."""

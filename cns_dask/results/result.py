@@ -310,10 +310,10 @@ class Result:
         settings = self.settings
         absorption = absorption_at(self._store, choice, sources, settings.tol, settings.random_state).lazy()
         if "codes" not in self._store:
-            return clustering(absorption, choice.n_clusters)
+            return clustering(absorption, choice.n_clusters, noise=settings.noise)
         codes = self._store.open("codes")
         counts = dask.compute(*((block == CLUSTERED).sum() for block in codes.blocks))
-        return with_skipped(absorption, None, choice.n_clusters, codes, tuple(map(int, counts)))
+        return with_skipped(absorption, None, choice.n_clusters, codes, tuple(map(int, counts)), noise=settings.noise)
 
     def choice_at(self, n_clusters: int | None = None, selection: str | None = None) -> Choice:
         """The k, lam and K of `at`.

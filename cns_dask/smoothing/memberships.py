@@ -31,10 +31,14 @@ class Clustering:
     confidence: ArrayLike  # 0 where no cluster is preferred to 1 where only one is in reach (row,)
 
 
-def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None) -> Clustering:
+NOISE = -1  # label of a row that no cluster reaches, where such rows are marked
+
+
+def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None, *, noise: bool = False) -> Clustering:
     """Memberships, labels and confidence of some rows.
 
-    `numbers` are those of the clusters of the picks, 0, 1, ... if None; memberships are in their order.
+    `numbers` are those of the clusters of the columns, 0, 1, ... if None; memberships are in their order. With `noise`
+    rows whose walks reach no cluster are labelled so, instead of as the first one.
 
     Examples
     --------
@@ -51,13 +55,17 @@ def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None) -> Clu
     share = np.divide(chances.max(axis=1), total, out=np.full(len(P), 1 / K), where=total > 0)
     confidence = np.ones(len(P)) if K == 1 else (share - 1 / K) / (1 - 1 / K)
     labels = F.argmax(axis=1) if numbers is None else np.sort(numbers)[F.argmax(axis=1)]
+    if noise:
+        labels = np.where(total > 0, labels, NOISE)
     return Clustering(F, labels, np.clip(confidence, 0, 1))
 
 
-def clustering(absorption: da.Array, n_clusters: int, numbers: Sequence[int] | None = None) -> Clustering:
-    """The same, lazily, for the first `n_clusters` picks of the absorption (n, picks), chunk by chunk."""
+def clustering(
+    absorption: da.Array, n_clusters: int, numbers: Sequence[int] | None = None, *, noise: bool = False
+) -> Clustering:
+    """The same, lazily, for the absorption (n, clusters), chunk by chunk."""
     P = absorption[:, :n_clusters].rechunk({1: -1})
-    blocks = [dask.delayed(clustering_block)(block, numbers) for block in P.to_delayed().ravel()]
+    blocks = [dask.delayed(clustering_block)(block, numbers, noise=noise) for block in P.to_delayed().ravel()]
     return from_blocks(blocks, P.chunks[0], n_clusters)
 
 

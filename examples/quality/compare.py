@@ -1,0 +1,214 @@
+"""How good the automatic choice is, beside others that choose by themselves.
+
+    python examples/quality/compare.py --toys --out quality                    # needs nothing
+    python examples/quality/compare.py --data FOLDER --data FOLDER2 --toys --out quality
+    python examples/quality/compare.py --seeds 20 --out quality                # how often K is right on toys
+
+FOLDER holds .npz files with X (n, d) and y (n,). Writes `quality.csv`, `quality.md` and `quality.png` into the folder
+`--out`. AMI is normalised by the maximum, as in the paper; both AMI and ARI are times 100. Leiden needs igraph and EVoC
+evoc (`pip install igraph evoc`); without them their columns are left out.
+"""
+
+import argparse
+import csv
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, silhouette_score
+from sklearn.neighbors import kneighbors_graph
+from sklearn.preprocessing import StandardScaler
+from toys import TOYS, WITHOUT_CLUSTERS
+
+from cns_dask import CNS
+from cns_dask.errors import ChoiceWarning
+
+SIZES = 500, 1500, 5000, 20000
+LOW_DIMENSION = 3
+SILHOUETTE_ROWS = 2000
+MOST_CLUSTERS = 20
+
+
+def ours(X):
+    """Labels of all three selections, from one fit."""
+    result = CNS().fit(X).result_
+    labels = {"auto": result.labels.compute()}
+    for selection in ("paper", "scales"):
+        labels[selection] = result.at(selection=selection).labels.compute()
+    return labels
+
+
+def hdbscan(X):
+    return HDBSCAN(copy=True).fit_predict(X)
+
+
+def kmeans(X):
+    """The K with the largest silhouette."""
+    best, labels = -2.0, None
+    for K in range(2, min(MOST_CLUSTERS, len(X) - 1) + 1):
+        found = KMeans(K, n_init=3, random_state=0).fit_predict(X)
+        score = silhouette_score(X, found, sample_size=min(len(X), SILHOUETTE_ROWS), random_state=0)
+        if score > best:
+            best, labels = score, found
+    return labels
+
+
+def leiden(X):
+    """Modularity at resolution 1 on the graph of 15 neighbours."""
+    import igraph
+
+    edges = np.argwhere(kneighbors_graph(X, min(15, len(X) - 1)).toarray()) if len(X) <= 2000 else _edges(X)
+    graph = igraph.Graph(n=len(X), edges=edges).simplify()
+    return np.array(graph.community_leiden(objective_function="modularity", n_iterations=-1).membership)
+
+
+def _edges(X):
+    graph = kneighbors_graph(X, 15).tocoo()
+    return np.column_stack([graph.row, graph.col])
+
+
+def evoc(X):
+    from evoc import EVoC
+
+    return EVoC(random_state=0).fit_predict(X.astype(np.float32))
+
+
+PEERS = {"hdbscan": hdbscan, "kmeans": kmeans, "leiden": leiden, "evoc": evoc}
+
+
+def score(y, labels):
+    return {
+        "K": len(np.unique(labels[labels >= 0])),
+        "AMI": 100 * adjusted_mutual_info_score(y, labels, average_method="max"),
+        "ARI": 100 * adjusted_rand_score(y, labels),
+    }
+
+
+def compare(name, X, y, peers):
+    """One row: the scores of every method."""
+    X = StandardScaler().fit_transform(np.asarray(X, float))
+    X = X[:, np.ptp(X, axis=0) > 0]
+    found = ours(X)
+    for peer in list(peers):
+        try:
+            found[peer] = PEERS[peer](X)
+        except ImportError as error:
+            print(f"{peer} is left out: {error}")
+            peers.remove(peer)
+    row = {"data": name, "n": len(X), "d": X.shape[1], "K": len(np.unique(y))}
+    for method, labels in found.items():
+        row |= {f"{method} {what}": value for what, value in score(y, labels).items()}
+    return row
+
+
+def data_sets(folders, toys):
+    """Name, rows and labels of everything that is compared."""
+    for folder in folders:
+        for path in sorted(Path(folder).glob("*.npz")):
+            with np.load(path) as file:
+                yield path.stem, file["X"], file["y"]
+    if toys:
+        for name, make in (TOYS | WITHOUT_CLUSTERS).items():
+            for n in SIZES:
+                yield f"{name} n={n}", *make(n, 0)
+
+
+def methods_of(rows):
+    return [name.removesuffix(" AMI") for name in rows[0] if name.endswith(" AMI")]
+
+
+def tables(rows):
+    """The comparison as Markdown."""
+    methods = methods_of(rows)
+    groups = {
+        f"d <= {LOW_DIMENSION}": [row for row in rows if row["d"] <= LOW_DIMENSION],
+        "others": [row for row in rows if row["d"] > LOW_DIMENSION],
+        "all": rows,
+    }
+    lines = ["| mean AMI | sets | " + " | ".join(methods) + " |", "|---" * (len(methods) + 2) + "|"]
+    for group, members in groups.items():
+        if members:
+            means = (np.mean([row[f"{method} AMI"] for row in members]) for method in methods)
+            lines.append(f"| {group} | {len(members)} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
+    lines += ["", "| auto against | wins | losses | (by more than one point of AMI)", "|---|---|---|---|"]
+    for other in methods[1:]:
+        gains = [row["auto AMI"] - row[f"{other} AMI"] for row in rows]
+        lines.append(f"| {other} | {sum(gain > 1 for gain in gains)} | {sum(gain < -1 for gain in gains)} | |")
+    lines += ["", "| data | n | d | K | " + " | ".join(methods) + " |", "|---" * (len(methods) + 4) + "|"]
+    for row in rows:
+        cells = (f"{row[f'{method} AMI']:.0f} (K {row[f'{method} K']})" for method in methods)
+        lines.append(f"| {row['data']} | {row['n']} | {row['d']} | {row['K']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(rows, path):
+    """Distribution of AMI of every method, in few and in more dimensions."""
+    from matplotlib.figure import Figure
+
+    methods = methods_of(rows)
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, is_low in zip(panels, (True, False), strict=True):
+        some = [row for row in rows if (row["d"] <= LOW_DIMENSION) == is_low]
+        axes.set_title(f"{len(some)} sets of {'at most' if is_low else 'more than'} {LOW_DIMENSION} features")
+        for at, method in enumerate(methods):
+            values = sorted((row[f"{method} AMI"] for row in some), reverse=True)
+            axes.plot(values, label=method, linewidth=2.5 if at == 0 else 1.2, zorder=-at)
+        axes.set_xlabel("data sets, best first")
+    panels[0].set_ylabel("AMI")
+    panels[1].legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def count_right(n_seeds, n):
+    """How often the true K is found, over seeds."""
+    lines = ["", f"| toy (n = {n}) | true K | found in | the others |", "|---|---|---|---|"]
+    for name, make in (TOYS | WITHOUT_CLUSTERS).items():
+        found, true = defaultdict(int), 0
+        for seed in range(n_seeds):
+            X, y = make(n, seed)
+            true = len(np.unique(y))
+            found[CNS().fit(X).n_clusters_] += 1
+        others = ", ".join(f"K {K}: {count}" for K, count in sorted(found.items()) if true != K)
+        lines.append(f"| {name} | {true} | {found[true]} of {n_seeds} | {others} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", action="append", default=[], help="folder of .npz files; may be repeated")
+    parser.add_argument("--toys", action="store_true", help="compare on generated toys too")
+    parser.add_argument("--seeds", type=int, default=0, help="count how often K is right on so many seeds of each toy")
+    parser.add_argument("--rows", type=int, default=1500, help="rows of each toy with --seeds")
+    parser.add_argument("--peers", default=",".join(PEERS), help="methods to compare with")
+    parser.add_argument("--out", type=Path, default=Path("quality"), help="folder to write to")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore", ChoiceWarning)
+    peers = [peer for peer in options.peers.split(",") if peer]
+    rows, text = [], ""
+    for name, X, y in data_sets(options.data, options.toys):
+        rows.append(compare(name, X, y, peers))
+        print(name, {key: round(value) for key, value in rows[-1].items() if key.endswith(("AMI", " K"))}, flush=True)
+    if rows:
+        with open(options.out / "quality.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, methods_fields(rows), extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        text += tables(rows)
+        draw(rows, options.out / "quality.png")
+    if options.seeds:
+        text += count_right(options.seeds, options.rows)
+    (options.out / "quality.md").write_text(text)
+    print(text)
+
+
+def methods_fields(rows):
+    return list(rows[-1])
+
+
+if __name__ == "__main__":
+    main()
