@@ -4,6 +4,7 @@ import os
 from dataclasses import fields
 from typing import Any, Self
 
+import dask
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -47,6 +48,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         Criterion of every (k, lam, n_clusters) tried.
     representatives_
         Row that represents each cluster (n_clusters_,).
+    cluster_layers_, cluster_tree_
+        Labels of all stable numbers of clusters, and which clusters of one lie in those of another.
     n_features_in_, feature_names_in_
         Number of features of the data, and their names if they are strings.
     result_
@@ -102,6 +105,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         features: str | None = None,
         graph: Any = None,
         previous: Any = None,
+        within: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         scratch: str | os.PathLike[str] | None = None,
@@ -125,6 +129,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             A previous fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
             the rows that the old model puts there, keep their numbers, others get numbers that none has had; the
             numbers may then have gaps. `result_.changes` tells of births, deaths, splits, merges and drift.
+        within
+            A pair of a fit of the same rows (a fitted `CNS`, a `Result` or its path) and the number of one of its
+            clusters: the rows of that cluster are clustered further. All others get the label -4 and no memberships;
+            in tables the clusters are "3.0", "3.1" and so on.
         out
             Where the result is kept, as a Zarr group (path or URL); a temporary folder if None. An unfinished one is
             continued; one that is finished, of the same data and settings, is taken as it is.
@@ -150,6 +158,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             settings,
             graph=graph,
             previous=previous,
+            within=within,
             out=out,
             overwrite=overwrite,
             scratch=scratch,
@@ -169,6 +178,33 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         self.representatives_ = result.representatives
         self.result_ = result
         return self
+
+    @property
+    def cluster_layers_(self) -> list[Any]:
+        """Labels of all stable numbers of clusters, from fine to coarse: arrays (n,), lazy if the data were.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> [int(labels.max()) + 1 for labels in CNS().fit(demo_points(300)).cluster_layers_]
+        [4]
+        """
+        check_is_fitted(self)
+        labels = [layer.labels for layer in self.result_.layers()]
+        return labels if hasattr(self.labels_, "dask") else list(dask.compute(*labels))
+
+    @property
+    def cluster_tree_(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Which clusters of finer layers lie in each cluster: see `Result.tree`.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> CNS().fit(demo_points(300)).cluster_tree_
+        {(1, 0): [(0, 0), (0, 1), (0, 2), (0, 3)]}
+        """
+        check_is_fitted(self)
+        return self.result_.tree
 
     def predict(self, X: Any) -> Any:
         """Cluster of every row of X (m,); lazy if X is.

@@ -14,7 +14,7 @@ from cns_dask.execution.cluster import check_memory
 from cns_dask.execution.plan import Plan, Stage
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
-from cns_dask.inputs.missing import clustered_rows, skip_stages
+from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
 from cns_dask.inputs.preprocess import preprocess_stages
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.neighbors.given import open_graph
@@ -41,6 +41,7 @@ class Job:
     data: Data | None
     given_graph: NeighborGraph | None
     previous: Result | None
+    within: tuple[Result, int] | None
     settings: Settings
     scan: Scan
     graph_sizes: GraphSizes
@@ -97,6 +98,7 @@ class Job:
             "graph": None if lists is None else fingerprint_of(lists, Progress()),
             "settings": self.settings.as_dict(),
             "previous": None if self.previous is None else digest(self.previous.details),
+            "within": None if self.within is None else [digest(self.within[0].details), self.within[1]],
         }
 
     def check_unchanged(self, fingerprint: Fingerprint) -> None:
@@ -113,6 +115,7 @@ def prepare(
     *,
     graph: Any = None,
     previous: Any = None,
+    within: Any = None,
     hashed: bool = False,
     progress: Progress | None = None,
 ) -> Job:
@@ -121,21 +124,26 @@ def prepare(
     given = None if graph is None else open_graph(graph)
     n_rows, n_features = _number_of_rows(data, given), 1
     overrides, scanned = size_overrides(), Scan((), (n_rows,))
+    of_cluster = _open_within(within, data, given)
     if data is not None:
         n_features = data.X.shape[1]
         rows = overrides.get("rows_per_chunk", rows_per_chunk(*data.X.shape))
         data = replace(data, X=data.X.rechunk({0: rows}))
+        if of_cluster is not None:
+            data = replace(data, X=within_cluster(data.X, of_cluster[0].labels, of_cluster[1]))
         scanned = scan(
             data.X,
             hashed=hashed and not data.files,
-            counted=settings.missing == "skip",
+            counted=settings.missing == "skip" or of_cluster is not None,
             in_memory=data.in_memory,
             progress=progress or Progress(),
         )
         n_rows = _check_clustered(sum(scanned.counts), n_rows, given)
+        if of_cluster is not None and settings.missing == "error":
+            _check_whole_cluster(n_rows, *of_cluster)
     graph_sizes, sizes = plan_sizes(n_rows, n_features, settings, "exact" if given is not None else None)
     _check_given(given, sizes.grid)
-    job = Job(data, given, _open_previous(previous, data), settings, scanned, graph_sizes, sizes)
+    job = Job(data, given, _open_previous(previous, data), of_cluster, settings, scanned, graph_sizes, sizes)
     check_memory(job.plan.worker_bytes)
     return job
 
@@ -188,6 +196,33 @@ def _open_previous(previous: Any, data: Data | None) -> Result | None:
             f"The rows have {data.X.shape[1]} features, and the previous fit has {result.transform.n_features}."
         )
     return result
+
+
+def _open_within(within: Any, data: Data | None, given: NeighborGraph | None) -> tuple[Result, int] | None:
+    """The result and the cluster of it whose rows are clustered further."""
+    if within is None:
+        return None
+    if not isinstance(within, tuple) or len(within) != 2:
+        raise InvalidSettingError("within must be a pair: a result, and the number of one of its clusters.")
+    result, cluster = Predictor(within[0]).result, within[1]
+    if data is None or given is not None:
+        raise InvalidSettingError("A cluster can only be clustered further with its rows. Give the rows, and no graph.")
+    if data.X.shape[0] != result.n_rows:
+        raise InvalidDataError(
+            f"The data have {data.X.shape[0]} rows, and the result has {result.n_rows}. Give the data of that fit."
+        )
+    if cluster not in result.clusters:
+        raise InvalidSettingError(f"The result has no cluster {cluster!r}: it has {result.clusters}.")
+    return result, int(cluster)
+
+
+def _check_whole_cluster(n_rows: int, result: Result, cluster: int) -> None:
+    n_expected = int(result.sizes()[result.clusters.index(cluster)])
+    if n_rows < n_expected:
+        raise InvalidDataError(
+            f"There are NaN or infinite values in {n_expected - n_rows} row(s) of cluster {cluster}. "
+            "Remove or fill them, or skip these rows with missing='skip'."
+        )
 
 
 def _check_given(given: NeighborGraph | None, grid: Grid) -> None:

@@ -40,12 +40,13 @@ from cns_dask.storage.store import ResultWriter
 RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
 
-def fit(
+def fit(  # noqa: PLR0913 - one parameter per choice
     source: Any,
     settings: Settings,
     *,
     graph: Any = None,
     previous: Any = None,
+    within: Any = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
@@ -63,6 +64,9 @@ def fit(
         A kNN graph of the rows to use instead of searching for one: see `open_graph`.
     previous
         A previous result, or its path: clusters that are the same keep their numbers.
+    within
+        A result of the same rows (or its path) and the number of one of its clusters: only the rows of that cluster are
+        clustered, further. All others get the label -4.
     out
         Where the result is written; a temporary folder if None. What an earlier run has left unfinished is continued,
         and a finished result of the same data and settings is returned at once.
@@ -74,7 +78,9 @@ def fit(
         Is told about stages and counts.
     """
     progress = progress or Progress()
-    job = prepare(source, settings, graph=graph, previous=previous, hashed=out is not None, progress=progress)
+    job = prepare(
+        source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
+    )
     fingerprint = {} if out is None else job.fingerprint(graph)
     options: dict[str, Any] = {"overwrite": overwrite, "scratch": scratch, "tell": progress.tell}
     with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
@@ -260,6 +266,7 @@ def describe(
         settings=settings.as_dict(),
         choice=asdict(grid.selection.used),
         selection=asdict(grid.selection),
+        within=None if job.within is None else job.within[1],
         verdict=asdict(verdict),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
         largest_residual=_as_json(grid.residual),

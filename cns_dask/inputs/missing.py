@@ -1,4 +1,8 @@
-"""Rows that are skipped, because a value is missing (NaN) or infinite; labels as in scikit-learn's HDBSCAN."""
+"""Rows that are skipped, because a value is missing (NaN) or infinite; labels as in scikit-learn's HDBSCAN.
+
+A fit within one cluster skips the rows of all others. They are marked in the data by a NaN of their own, as R marks its
+missing values: so whatever reads a chunk of rows knows which of them count.
+"""
 
 from typing import Any
 
@@ -11,7 +15,8 @@ from cns_dask.execution.plan import Stage, Step
 from cns_dask.storage.chunks import FLOAT_BYTES
 from cns_dask.storage.layout import ArrayPlan
 
-CLUSTERED, HAS_INFINITE, HAS_MISSING = 0, -2, -3  # codes of rows
+CLUSTERED, HAS_INFINITE, HAS_MISSING, ELSEWHERE = 0, -2, -3, -4  # codes of rows
+ELSEWHERE_BITS = np.uint64(0x7FF8_0000_0000_0C25)
 
 Codes = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -34,7 +39,30 @@ def row_codes(block: FloatArray) -> Codes:
     array([ 0, -3, -2], dtype=int8)
     """
     codes = np.where(np.isinf(block).any(axis=1), HAS_INFINITE, CLUSTERED)
-    return np.where(np.isnan(block).any(axis=1), HAS_MISSING, codes).astype(np.int8)
+    codes = np.where(np.isnan(block).any(axis=1), HAS_MISSING, codes)
+    if block.dtype == np.float64 and block.shape[1]:
+        bits = np.ascontiguousarray(block[:, 0]).view(np.uint64)
+        codes = np.where(bits == ELSEWHERE_BITS, ELSEWHERE, codes)
+    return codes.astype(np.int8)
+
+
+def within_cluster(X: da.Array, labels: da.Array, cluster: int) -> da.Array:
+    """X (n, d) with the rows of all other clusters marked as being elsewhere."""
+    labels = labels.rechunk((X.chunks[0],))
+    return da.blockwise(mark_elsewhere, "ij", X, "ij", labels, "i", cluster=cluster, dtype=np.float64, concatenate=True)
+
+
+def mark_elsewhere(block: FloatArray, labels: Any, cluster: int) -> FloatArray:
+    """Some rows, with those of other clusters marked.
+
+    Examples
+    --------
+    >>> row_codes(mark_elsewhere(np.zeros((3, 1)), np.array([0, 1, 1]), 1))
+    array([-4,  0,  0], dtype=int8)
+    """
+    marked = np.array(block, np.float64)
+    marked[labels != cluster] = ELSEWHERE_BITS.view(np.float64)
+    return marked
 
 
 def clustered_block(block: FloatArray) -> FloatArray:

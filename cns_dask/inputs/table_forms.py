@@ -236,3 +236,11 @@ def _unknown_index(values: da.Array) -> Any:
     import dask.dataframe as dd
 
     return dd.from_dask_array(values).to_frame()
+
+
+def nested_clusters(frame: Any, parent: int) -> Any:
+    """A table whose clusters lie within one of another fit: "3.0", "3.1", ..., and nothing for rows elsewhere."""
+    if hasattr(frame, "map_partitions"):
+        return frame.map_partitions(nested_clusters, parent)
+    numbers = frame[CLUSTER]
+    return frame.assign(**{CLUSTER: (f"{parent}." + numbers.astype(str)).where(numbers >= 0)})

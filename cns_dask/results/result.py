@@ -16,7 +16,7 @@ from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED
 from cns_dask.inputs.preprocess import Transform
-from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of
+from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of, nested_clusters
 from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
@@ -94,6 +94,14 @@ class Result:
     def confidence(self) -> da.Array:
         """How clearly each row belongs to its cluster (n,), 0 to 1."""
         return self._store.open("confidence")
+
+    @property
+    def within(self) -> int | None:
+        """The cluster of another fit whose rows were clustered further; None for all rows."""
+        within = self._store.attributes.get("within")
+        if within is not None and type(within) is not int:
+            raise NotAResultError(f"This is not a result of cns_dask: it is within the cluster {within!r}.")
+        return within
 
     @property
     def representatives(self) -> IntArray:
@@ -420,9 +428,10 @@ class Result:
         names = {"labels": (CLUSTER, None), "confidence": (CONFIDENCE, None), "memberships": ("", self.clusters)}
         if not memberships:
             del names["memberships"]
-        if rows is not None and (frame := self._beside_index(rows, names)) is not None:
-            return frame
-        return frame_of(self._clustering, self.clusters, rows, memberships=memberships)
+        frame = None if rows is None else self._beside_index(rows, names)
+        if frame is None:
+            frame = frame_of(self._clustering, self.clusters, rows, memberships=memberships)
+        return frame if self.within is None else nested_clusters(frame, self.within)
 
     @property
     def _clustering(self) -> Clustering:

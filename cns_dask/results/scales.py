@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.smoothing.scales import LEAST_STRUCTURE
+from cns_dask.smoothing.scales import LEAST_STRUCTURE, SMALLEST_RATE
 
 if TYPE_CHECKING:
     from cns_dask.results.result import Result
@@ -53,8 +53,9 @@ def stable_scales(result: Result) -> list[Scale]:
     for K in (np.flatnonzero(is_peak) + 1).tolist():
         at = int(evidence[:, K - 1].argmax())
         leave, mix = rates[at, K - 1], rates[at, K]
-        steps = tuple(float(1 / (grid.lams[0] * rate)) if rate > 0 else float("inf") for rate in (mix, leave))
-        found.append(Scale(K, float(total[K - 1]), float(total[K - 1] / total.sum()), (steps[0], steps[1])))
+        first, last = (float(1 / (grid.lams[0] * max(rate, SMALLEST_RATE))) for rate in (mix, leave))
+        range_of_steps = first, last if leave > SMALLEST_RATE else float("inf")
+        found.append(Scale(K, float(total[K - 1]), float(total[K - 1] / total.sum()), range_of_steps))
     return sorted(found, key=lambda scale: -scale.evidence)
 
 
