@@ -169,7 +169,9 @@ def plan_sizes(
     graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
     counts = settings.max_candidates if n_candidates is None else n_candidates
     tol = settings.tol_of_grid(n_rows)
-    return graph_sizes, size_smoothing(n_rows, graph_sizes.rows_per_chunk, grid, counts, tol, overrides)
+    tightens = settings.tightens(n_rows)
+    rows = graph_sizes.rows_per_chunk
+    return graph_sizes, size_smoothing(n_rows, rows, grid, counts, tol, overrides, tightens=tightens)
 
 
 def plan_stages(

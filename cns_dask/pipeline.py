@@ -267,6 +267,7 @@ def describe(
         choice=asdict(grid.selection.used),
         selection=asdict(grid.selection),
         within=None if job.within is None else job.within[1],
+        is_certain=job.sizes.tightens or settings.tol_of_grid(job.n_rows) <= settings.tol,
         verdict=asdict(verdict),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
         largest_residual=_as_json(grid.residual),

@@ -124,8 +124,8 @@ class Settings:
     grid_tol
         Largest residual of the absorption that the grid is evaluated with, which decides on k, lam, K and
         representatives.
-        None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision, which can change later
-        picks.
+        None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision. With
+        `selection="paper"` the k that wins, and others that could, are then evaluated once more to `tol`.
     random_state
         Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
         speed, not results beyond `tol`.
@@ -207,6 +207,16 @@ class Settings:
         if self.grid_tol is not None:
             return self.grid_tol
         return self.tol if n_rows <= TIGHT_ROWS else max(self.tol, LOOSE_TOL)
+
+    def tightens(self, n_rows: int) -> bool:
+        """Whether the paper's choice is made certain: what could win is evaluated once more, to `tol`.
+
+        Examples
+        --------
+        >>> Settings(selection="paper").tightens(100_000), Settings().tightens(100_000)
+        (True, False)
+        """
+        return self.selection == "paper" and self.grid_tol is None and self.tol_of_grid(n_rows) > self.tol
 
     def _neighbor_counts(self, n_rows: int) -> tuple[int, ...]:
         if self.n_neighbors is not None:

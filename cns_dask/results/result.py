@@ -156,6 +156,11 @@ class Result:
         return typed_record(Verdict, stored)
 
     @property
+    def is_certain(self) -> bool:
+        """Whether the choice was made with absorption that was solved to `tol`, so that no rounding can change it."""
+        return self._store.attributes.get("is_certain") is True
+
+    @property
     def evidence(self) -> FloatArray:
         """How far K = 1, 2, ... clusters stand out from data without structure, of every k (k, K)."""
         return self._store.read("evidence")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.errors import InvalidSettingError
+from cns_dask.execution.plan import Stage
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.settings import Grid
 from cns_dask.smoothing import criterion, picks, scales, solver
@@ -29,6 +30,8 @@ from cns_dask.smoothing.plan import (
     candidates_stage,
     evaluate_stage,
     n_sampled_chunks,
+    sizes_of_one,
+    tighten_stage,
     with_counts,
 )
 from cns_dask.smoothing.scales import Basis, Chain, Selection
@@ -132,11 +135,16 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     seed: int,
 ) -> GridResult:
     """Evaluate all grid points, choose, and keep the absorption at the representatives of the chosen clusters."""
-    walks, dimension = start_walks(run, sizes, max_candidates, grid_tol, seed, cover=selection != "paper")
+    nodes_tol = tol if sizes.tightens else grid_tol  # what is tightened is solved just as if all were
+    walks, dimension = start_walks(run, sizes, max_candidates, nodes_tol, seed, cover=selection != "paper")
     counts = {k: len(walk.start.candidates.rows) for k, walk in walks.items()}
     _check_enough(counts, n_clusters)
     sizes = with_counts(sizes, counts)
-    evaluation, chains = evaluate(run, sizes, walks, grid_tol, min_cluster_size)
+    evaluated = evaluate(run, sizes, walks, grid_tol, min_cluster_size, evaluate_stage(sizes))
+    if sizes.tightens:
+        evaluated = tighten(run, sizes, walks, evaluated, tol=tol, least=min_cluster_size, n_clusters=n_clusters)
+    evaluation = assemble(sizes, walks, evaluated)
+    chains = [evaluated[k].points.chain for k in sizes.grid.ks]
     evidence = scales.evidence_of(chains, dimension, sizes.grid.max_scale)
     basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid, sizes.n_rows, dimension)
     selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
@@ -218,14 +226,22 @@ def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | 
     return float(count / total) if total > 0 else None
 
 
+@dataclass(frozen=True)
+class EvaluatedK:
+    """The grid points of one k, the largest residual of their absorption, and the most passes that a block took."""
+
+    points: GridPoints
+    residual: float
+    n_passes: int
+
+
 def evaluate(
-    run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol: float, min_cluster_size: int | None = None
-) -> tuple[Evaluation, list[Chain]]:
-    """Evaluate every (k, lam), and the chain of every k."""
-    grid = sizes.grid
-    with run.stage(evaluate_stage(sizes)) as stage:
-        evaluations = [_GridPointsOfK(stage, k, walks[k], sizes, tol, min_cluster_size) for k in grid.ks]
-        for each, value in zip(evaluations, stage.recorded([each.end for each in evaluations]), strict=True):
+    run: Run, sizes: SmoothingSizes, walks: dict[int, StoredWalk], tol: float, least: int | None, stage: Stage
+) -> dict[int, EvaluatedK]:
+    """Evaluate every (k, lam) of the grid, and the chain of every k; `least` rows make a cluster."""
+    with run.stage(stage) as running:
+        evaluations = [_GridPointsOfK(running, k, walks[k], sizes, tol, least) for k in sizes.grid.ks]
+        for each, value in zip(evaluations, running.recorded([each.end for each in evaluations]), strict=True):
             each.resume(run, value)
         tasks = {task.key: (each, at, task) for each in evaluations for at, task in each.solves.items()}
         tasks |= {each.task.key: (each, None, each.task) for each in evaluations if each.task is not None}
@@ -237,9 +253,46 @@ def evaluate(
                 run.writer.drop_scratch(each.name)
 
         for (each, block, _), value in zip(
-            ordered, stage.compute([item[2] for item in ordered], finished), strict=True
+            ordered, running.compute([item[2] for item in ordered], finished), strict=True
         ):
             each.take(block, value)
+    return {each.k: each.evaluated() for each in evaluations}
+
+
+def tighten(
+    run: Run,
+    sizes: SmoothingSizes,
+    walks: dict[int, StoredWalk],
+    evaluated: dict[int, EvaluatedK],
+    *,
+    tol: float,
+    least: int | None,
+    n_clusters: int | None,
+) -> dict[int, EvaluatedK]:
+    """Evaluate anew, to `tol`, the k that wins, and every other that could: until the choice is certain.
+
+    How far the criterion of a k is off before it is tightened is measured by those that have been.
+    """
+    grid, tight, error = sizes.grid, set[int](), 0.0
+    while True:
+        surface = np.array([evaluated[k].points.criterion.values for k in grid.ks])
+        allowed = slice(None) if n_clusters is None else slice(n_clusters - 1, n_clusters)
+        best = {k: float(np.nanmax(surface[at, :, allowed], initial=-np.inf)) for at, k in enumerate(grid.ks)}
+        undecided = [k for k in grid.ks if k not in tight and best[k] + 2 * error >= max(best.values())]
+        if not undecided:
+            return evaluated
+        k = max(undecided, key=best.__getitem__)
+        one = sizes_of_one(sizes, k)
+        again = evaluate(run, one, walks, tol, least, tighten_stage(sizes, k))[k]
+        change = again.points.criterion.values - evaluated[k].points.criterion.values
+        error = max(error, float(np.nanmax(np.abs(change), initial=0.0)))
+        evaluated = {**evaluated, k: again}
+        tight.add(k)
+
+
+def assemble(sizes: SmoothingSizes, walks: dict[int, StoredWalk], evaluated: dict[int, EvaluatedK]) -> Evaluation:
+    """All grid points in arrays."""
+    grid = sizes.grid
     shape = (len(grid.ks), len(grid.lams), grid.max_clusters)
     surface, picked_rows, smallest = np.full(shape, np.nan), np.full(shape, -1), np.zeros(shape, np.int64)
     parts = np.full((criterion.PARTS, *shape), np.nan)
@@ -247,21 +300,19 @@ def evaluate(
     candidates = np.full((len(grid.ks), n_most), -1)
     clusters = np.full((len(grid.ks), grid.max_scale, n_most), -1)
     rates = np.full((len(grid.ks), grid.max_scale + 1), np.nan)
-    for at, each in enumerate(evaluations):
-        points: GridPoints = each.value
+    for at, k in enumerate(grid.ks):
+        points = evaluated[k].points
         surface[at], smallest[at] = points.criterion.values, points.criterion.smallest
         parts[:, at] = points.criterion.parts
-        rows = walks[grid.ks[at]].start.candidates.rows
+        rows = walks[k].start.candidates.rows
         picked_rows[at, :, : points.picked.shape[1]] = rows[points.picked]
         candidates[at, : len(rows)] = rows
         clusters[at, : len(points.chain.clusters), : len(rows)] = points.chain.clusters
         some = points.chain.rates[: grid.max_scale + 1]
         rates[at, : len(some)] = some
-    residuals, passes = zip(*(solved for each in evaluations for solved in each.solved), strict=True)
-    evaluation = Evaluation(
-        surface, parts, picked_rows, smallest, candidates, clusters, rates, float(np.max(residuals)), max(passes)
-    )
-    return evaluation, [each.value.chain for each in evaluations]
+    residual = max(each.residual for each in evaluated.values())
+    n_passes = max(each.n_passes for each in evaluated.values())
+    return Evaluation(surface, parts, picked_rows, smallest, candidates, clusters, rates, residual, n_passes)
 
 
 class _GridPointsOfK:
@@ -276,7 +327,7 @@ class _GridPointsOfK:
         tol: float,
         min_cluster_size: int | None,
     ) -> None:
-        self._stage, self._k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
+        self._stage, self.k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
         self._least_rows = min_cluster_size or scales.least_rows(k, sizes.n_rows)
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
@@ -320,10 +371,15 @@ class _GridPointsOfK:
         largest = [
             task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
         ]
-        values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self._k, grid.lams, grid.max_clusters)
+        values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self.k, grid.lams, grid.max_clusters)
         chain = task("criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale)
         end = Piece(grid_points, (values, picked, chain), record=self.end.record)
         return self._stage.task("choose", end)
+
+    def evaluated(self) -> EvaluatedK:
+        """What is known when all is done."""
+        residuals, passes = zip(*self.solved, strict=True)
+        return EvaluatedK(self.value, float(np.max(residuals)), max(passes))
 
     def take(self, block: int | None, value: Any) -> None:
         """Take the value of a block, or of the end."""

@@ -37,6 +37,7 @@ class SmoothingSizes:
     block_width: int  # candidates whose absorption is solved together
     rows_per_absorption_chunk: int  # rows of one chunk of solved absorption in scratch
     number_bytes: int  # size of a number in scratch
+    tightens: bool = False  # whether what could win is evaluated once more, to the final tolerance
 
     @property
     def solve_bytes_per_candidate(self) -> int:
@@ -58,8 +59,12 @@ def size_smoothing(
     n_candidates: int | Sequence[int],
     tol: float,
     overrides: Mapping[str, int] | None = None,
+    *,
+    tightens: bool = False,
 ) -> SmoothingSizes:
     """Size the blocks and chunks. `tol` is the residual to which the absorption of candidates is solved.
+
+    `tightens` tells that the ks which could win are evaluated again to the final one.
 
     Examples
     --------
@@ -70,9 +75,8 @@ def size_smoothing(
     counts = [n_candidates] * len(grid.ks) if isinstance(n_candidates, int) else n_candidates
     largest, number = min(max(counts), n_rows), np.dtype(precision_for(tol)).itemsize
     chunk = clip(max(CHUNK_BYTES // (number * largest), 8 * largest, n_rows // 1024), 1, n_rows)
-    sizes = SmoothingSizes(
-        n_rows, grid, tuple(min(count, n_rows) for count in counts), rows_per_chunk, BLOCK_WIDTHS[-1], chunk, number
-    )
+    at_most = tuple(min(count, n_rows) for count in counts)
+    sizes = SmoothingSizes(n_rows, grid, at_most, rows_per_chunk, BLOCK_WIDTHS[-1], chunk, number, tightens)
     width = next(
         (width for width in BLOCK_WIDTHS if width * sizes.solve_bytes_per_candidate <= BLOCK_BYTES), BLOCK_WIDTHS[-1]
     )
@@ -88,7 +92,19 @@ def n_sampled_chunks(sizes: SmoothingSizes) -> int:
 
 def smoothing_stages(sizes: SmoothingSizes) -> tuple[Stage, ...]:
     """The stages from the graph to the memberships."""
-    return candidates_stage(sizes), evaluate_stage(sizes), absorption_stage(sizes), memberships_stage(sizes)
+    again = (tighten_stage(sizes, sizes.grid.ks[-1]),) if sizes.tightens else ()
+    return candidates_stage(sizes), evaluate_stage(sizes), *again, absorption_stage(sizes), memberships_stage(sizes)
+
+
+def sizes_of_one(sizes: SmoothingSizes, k: int) -> SmoothingSizes:
+    """The same for one k alone, in double precision."""
+    count = sizes.n_candidates[sizes.grid.ks.index(k)]
+    return replace(sizes, grid=replace(sizes.grid, ks=(k,)), n_candidates=(count,), number_bytes=FLOAT_BYTES)
+
+
+def tighten_stage(sizes: SmoothingSizes, k: int) -> Stage:
+    """The grid points of one k once more, to the final tolerance."""
+    return replace(evaluate_stage(sizes_of_one(sizes, k)), name="tighten")
 
 
 def _graph(sizes: SmoothingSizes) -> ArrayPlan:
@@ -117,7 +133,8 @@ def candidates_stage(sizes: SmoothingSizes) -> Stage:
     """
     n, ks = sizes.n_rows, sizes.grid.ks
     symmetric_graph_bytes = 40 * n * ks[0]  # both directions of the graph, and their sum
-    start_bytes = n * (12 * ks[-1] + 8 * FLOAT_BYTES + sizes.number_bytes * (SPECTRUM_STEPS + 4))
+    number = FLOAT_BYTES if sizes.tightens else sizes.number_bytes
+    start_bytes = n * (12 * ks[-1] + 8 * FLOAT_BYTES + number * (SPECTRUM_STEPS + 4))
     steps = (
         Step("order", 1, symmetric_graph_bytes, work=n * ks[0]),
         *(Step("start", 1, start_bytes, work=n * k, after=(0,)) for k in ks),
