@@ -214,6 +214,7 @@ def store_small_arrays(
         "smallest": evaluation.smallest,
         "criterion_parts": evaluation.parts,
         "evidence": grid.evidence,
+        "evidence_with_borders": grid.evidence_with_borders,
         "rates": evaluation.rates,
         "candidate_clusters": evaluation.clusters,
         "source_clusters": np.asarray(numbers)[grid.clusters],

@@ -11,10 +11,10 @@ import numpy as np
 from cns_dask.array_types import ArrayLike, IntArray
 from cns_dask.errors import InvalidSettingError, StoreError
 from cns_dask.execution.compute import compute
-from cns_dask.settings import Grid
+from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources
-from cns_dask.smoothing.scales import Basis, Evidence, Selection, select
+from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group
@@ -25,24 +25,14 @@ DONE = "done"
 
 
 def choice_at(
-    store: ResultStore, grid: Grid, n_rows: int, stored: Selection, selection: str, n_clusters: int | None
+    store: ResultStore, grid: Grid, n_rows: int, dimension: float | None, settings: Settings, n_clusters: int | None
 ) -> Choice:
-    """What a fit would have chosen: for one way to choose, or for a given number of clusters, or both."""
-    if n_clusters is None:
-        if selection == "scales" and stored.scales is None:
-            raise InvalidSettingError("There are too few candidates for a choice by scales. Use the paper's.")
-        return {"auto": stored.used, "paper": stored.paper, "scales": stored.scales}[selection]  # type: ignore[return-value]
-    evidence = store.read("evidence")
-    available = n_clusters <= evidence.shape[1] and bool((evidence[:, n_clusters - 1] > 0).any())
-    surface = store.read("criterion")
-    if not available and (n_clusters > surface.shape[2] or np.isnan(surface[:, :, n_clusters - 1]).all()):
-        raise InvalidSettingError(
-            f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer clusters."
-        )
-    basis = Basis(
-        surface, store.read("smallest"), Evidence(evidence, np.zeros_like(evidence)), grid, n_rows, stored.dimension
-    )
-    return select(basis, selection, n_clusters=n_clusters).used
+    """What a fit with these settings would have chosen, or with a given number of clusters."""
+    evidence = Evidence(store.read("evidence"), store.read("evidence_with_borders"))
+    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid, n_rows, dimension)
+    if n_clusters is not None and basis.paper(n_clusters) is None and best_scale(evidence, grid, [n_clusters]) is None:
+        raise InvalidSettingError(f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer.")
+    return select(basis, settings.selection, n_clusters=n_clusters, min_cluster_size=settings.min_cluster_size).used
 
 
 def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +25,7 @@ from cns_dask.results.clusterings import absorption_at, choice_at, sources_at
 from cns_dask.results.history import Changes, stored_changes
 from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
-from cns_dask.settings import Grid, Settings, check_integer, check_setting
+from cns_dask.settings import Grid, Settings, check_integer
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import Clustering, clustering
 from cns_dask.smoothing.scales import Selection
@@ -339,11 +340,11 @@ class Result:
         """
         if n_clusters is not None:
             check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.shape[1]))
-        wanted = check_setting("selection", self.settings.selection if selection is None else selection)
-        n_rows = self.n_rows - self.n_skipped
         if n_clusters is None and selection is None:
             return self.choice
-        return choice_at(self._store, self.grid, n_rows, self.selection, wanted, n_clusters)
+        settings = self.settings if selection is None else replace(self.settings, selection=selection)
+        n_rows = self.n_rows - self.n_skipped
+        return choice_at(self._store, self.grid, n_rows, self.selection.dimension, settings, n_clusters)
 
     def numbers(self) -> list[int]:
         """Number of every cluster, in the order of the columns of the stored absorption.

@@ -111,7 +111,8 @@ class GridResult:
 
     evaluation: Evaluation
     selection: Selection
-    evidence: FloatArray  # for every k and K (k, K)
+    evidence: FloatArray  # for every k and K (k, K), and what is left of it with borders
+    evidence_with_borders: FloatArray
     rows: IntArray  # the rows that represent the chosen clusters, and the cluster of each
     clusters: IntArray
     representatives: IntArray  # the one of largest in-degree in each cluster
@@ -154,6 +155,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         evaluation,
         selected,
         evidence.values,
+        evidence.with_borders,
         sources.rows,
         sources.clusters,
         most_prominent_sources(sources, walks[selected.used.n_neighbors].start.candidates),

@@ -259,6 +259,12 @@ class Basis:
                 return None
         return choose(self.surface, self.grid, self.n_rows, n_clusters)
 
+    def whole(self, structure: float) -> Choice:
+        """One cluster, because of so little evidence for more."""
+        return replace(
+            choose(self.surface, self.grid, self.n_rows, 1), value=structure, margin=None, selection="scales"
+        )
+
     def rows_of_smallest(self, paper: Choice) -> int:
         """Rows of the smallest cluster of the paper's choice."""
         grid = self.grid
@@ -303,8 +309,7 @@ def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None, 
         return paper, "it was asked for"
     structure = basis.evidence.structure
     if structure < LEAST_STRUCTURE or scales is None:
-        whole = replace(basis.paper(1) or paper, value=structure, margin=None, selection="scales")
-        return whole, "no number of clusters stands out from data without structure"
+        return basis.whole(structure), "no number of clusters stands out from data without structure"
     if selection == "scales" or not basis.mixes:
         asked, short = "it was asked for", "walks are too short to mix inside clusters of so few dimensions"
         return scales, asked if selection == "scales" else short

@@ -55,6 +55,7 @@ LAYOUT: dict[str, ArraySpec] = {
     "smallest": ArraySpec(("k", "lam", "n_clusters"), "int64", "rows of the smallest of the clusters of these picks"),
     "scale": ArraySpec(("scale",), "int64", "numbers of clusters that were tried by their scale"),
     "evidence": ArraySpec(("k", "scale"), "float64", "how far a number of clusters stands out from unstructured data"),
+    "evidence_with_borders": ArraySpec(("k", "scale"), "float64", "what is left of it if clusters must have borders"),
     "rates": ArraySpec(("k", "rate"), "float64", "rates of the chain over candidates, ascending; NaN beyond them"),
     "candidates": ArraySpec(("k", "candidate"), "int64", "rows that may represent a cluster; -1 where there are fewer"),
     "candidate_clusters": ArraySpec(
