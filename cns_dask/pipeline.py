@@ -31,6 +31,7 @@ from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
 from cns_dask.smoothing.plan import memberships_stage
+from cns_dask.smoothing.scales import Evidence
 from cns_dask.smoothing.verdict import Verdict, count_confident, judge, low_confidence
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
@@ -239,8 +240,7 @@ def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> Verd
         job.grid,
         evaluation.surface,
         evaluation.parts,
-        grid.evidence,
-        job.n_rows,
+        Evidence(grid.evidence, grid.evidence_with_borders, grid.selection.dimension, job.n_rows),
         settings.n_clusters,
     )
     confident = compute(

@@ -54,7 +54,7 @@ def folder(blobs, tmp_path_factory):
     zarr.create_array(str(path / "x.zarr"), shape=blobs.shape, chunks=(100, 5), dtype="f8")[...] = blobs
     done = process("fit", "x.zarr", "--out", "clusters.zarr", cwd=path)
     assert done.returncode == 0, done.stderr
-    assert "clusters in 600 rows" in done.stdout
+    assert re.search(r"600 rows: \d+ clusters, .*next best is \d+", done.stdout)
     assert "neighbors: " in done.stderr  # plain lines: this is no terminal
     return path
 
@@ -87,25 +87,68 @@ def test_ctrl_c_gives_one_line_from_the_start_on(folder, tmp_path, after):
 
 def test_fit_and_show(folder):
     shown = cns("show", "clusters.zarr", cwd=folder)
-    choice = open_result(folder / "clusters.zarr").choice
+    result = open_result(folder / "clusters.zarr")
+    choice, verdict = result.choice, result.verdict
+    text = " ".join(shown.stdout.split())
     assert shown.returncode == 0
-    assert f"{choice.n_clusters} clusters in 600 rows: k = {choice.n_neighbors}" in shown.stdout.replace("\n", " ")
+    assert f"600 rows: {verdict.sentence}" in text
+    assert all(f"but: {doubt}" in text for doubt in verdict.doubts)
+    assert f"because {result.selection.why}" in text
+    assert f"k = {choice.n_neighbors}, lam = {choice.lam:.4g}" in text
     assert "representative" in shown.stdout
-    assert "best k and lam of each K" in shown.stdout
+    assert "numbers of clusters" in shown.stdout
+    assert re.search(rf"{choice.n_clusters} \* +│ \d+\.\d{{4}} +│ {choice.n_neighbors} ", shown.stdout)
+
+
+def test_show_and_report_of_another_number_of_clusters(folder):
+    result = open_result(folder / "clusters.zarr")
+    sizes = np.bincount(result.at(2).labels.compute()).tolist()
+    choice = result.choice_at(2)
+    shown = cns("show", "clusters.zarr", "--n-clusters", 2, cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    title = f"2 clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
+    assert title in " ".join(shown.stdout.split())
+    table = shown.stdout.rsplit("numbers of clusters", 1)[0]
+    assert [int(size) for size in re.findall(r"│ \d+ +│ (\d+) +│", table)] == sizes
+    done = cns("report", "clusters.zarr", "--out", "two.html", "--n-clusters", 2, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    page = (folder / "two.html").read_text(encoding="utf-8")
+    assert "<h1>2 clusters in 600 rows</h1>" in page
+    assert "2 clusters, as asked for." in page
+    for cluster, size in enumerate(sizes):
+        assert f"<tr><td>{cluster}</td><td>{size}</td>" in page
+    for command in ("show", "report"):
+        failed = cns(command, "clusters.zarr", "--n-clusters", 999, cwd=folder)
+        assert failed.returncode == 2
+        assert "n_clusters must be an integer from 1 to 50. Got 999" in " ".join(failed.stderr.split())
+
+
+def test_fit_by_the_paper_alone(folder, blobs):
+    options = ("--selection", "paper", "--min-cluster-size", 20)
+    done = cns("fit", "x.npy", "--out", "paper.zarr", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    result = open_result(folder / "paper.zarr")
+    assert result.settings == Settings(selection="paper", min_cluster_size=20)
+    assert result.choice == result.selection.paper
+    assert "by the paper's criterion, because it was asked for" in cns("show", "paper.zarr", cwd=folder).stdout
+    wrong = cns("fit", "x.npy", "--out", "wrong.zarr", "--selection", "best", cwd=folder)
+    assert wrong.returncode == 2
+    assert "selection must be one of" in wrong.stderr
 
 
 def test_every_setting_has_an_option(folder):
     options = (
         "--metric cosine --n-neighbors 7,9 --lam 0.1,0.2 --n-clusters 3 --k-multipliers 1,2 --lam-multipliers 1,2.5 "
         "--max-clusters 12 --max-candidates 40 --no-scale --max-components 4 --tol 1e-8 --grid-tol 1e-5 "
-        "--random-state 3 --method cells --recall 0.95 --missing skip"
+        "--random-state 3 --method cells --recall 0.95 --missing skip --selection scales --min-cluster-size 9 --noise"
     )
     done = cns("fit", "x.npy", "--out", "all.zarr", *options.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert open_result(folder / "all.zarr").settings == Settings(
         metric="cosine", n_neighbors=(7, 9), lam=(0.1, 0.2), n_clusters=3, k_multipliers=(1, 2),
         lam_multipliers=(1, 2.5), max_clusters=12, max_candidates=40, scale=False, max_components=4, tol=1e-8,
-        grid_tol=1e-5, random_state=3, method="cells", recall=0.95, missing="skip",
+        grid_tol=1e-5, random_state=3, method="cells", recall=0.95, missing="skip", selection="scales",
+        min_cluster_size=9, noise=True,
     )  # fmt: skip
     help_text = cns("fit", "--help", cwd=folder).stdout
     for name in Settings().as_dict():
@@ -172,11 +215,11 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
     first, second = process("demo", cwd=tmp_path), cns("demo", cwd=tmp_path)
     for done, name in ((first, "cns-dask-demo"), (second, "cns-dask-demo-2")):
         assert done.returncode == 0, done.stderr
-        assert "6 clusters in 3000 rows" in done.stdout
+        assert "3000 rows: 6 clusters, clearly" in done.stdout
         assert f"result: {name}/clusters.zarr" in done.stdout
         assert f'open_result("{name}/clusters.zarr")' in done.stdout
         assert open_result(tmp_path / name / "clusters.zarr").n_rows == 3000
-        assert (tmp_path / name / "report.html").read_text(encoding="utf-8").count("<svg") == 3
+        assert (tmp_path / name / "report.html").read_text(encoding="utf-8").count("<svg") == 4
     assert cns("demo", "cns-dask-demo", cwd=tmp_path).returncode == 2
     assert cns("demo", "cns-dask-demo", "--overwrite", cwd=tmp_path).returncode == 0
 

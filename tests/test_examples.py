@@ -171,6 +171,24 @@ def test_a_warm_worker_begins_at_once(tmp_path):
     assert float(re.search(r"cold / warmed up: ([\d.]+)", printed)[1]) > 2
 
 
+def test_the_comparison_with_others_tells_scores_and_how_often_the_number_is_right(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=300)
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "three.npz", X=rng.standard_normal((300, 4)) + 12 * np.eye(4)[y], y=y)
+    run("quality/compare.py", "--data", "data", "--peers", "hdbscan", "--seeds", 1, "--rows", 300, cwd=tmp_path)
+    with (tmp_path / "quality" / "quality.csv").open(encoding="utf-8") as lines:
+        (row,) = csv.DictReader(lines)
+    assert (row["data"], row["K"], row["auto K"]) == ("three", "3", "3")
+    for method in ("auto", "scales", "hdbscan"):
+        assert 0 < float(row[f"{method} AMI"]) <= 100.001
+    assert float(row["auto ARI"]) > 95
+    text = (tmp_path / "quality" / "quality.md").read_text(encoding="utf-8")
+    assert "| three | 300 | 4 | 3 |" in text
+    assert re.search(r"\| blobs \| 3 \| 1 of 1 \|", text)
+    assert (tmp_path / "quality" / "quality.png").exists()
+
+
 def test_every_example_is_here():
     tested = {
         "quickstart/quickstart.py",
@@ -184,6 +202,8 @@ def test_every_example_is_here():
         "anndata_cells/cells.py",
         "larger_than_memory/fit.py",
         "slurm/fit.py",  # by integration/test_slurm.py
+        "quality/compare.py",
+        "quality/toys.py",
     }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested
     for name in ("larger_than_memory", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):

@@ -26,6 +26,7 @@ def test_golden(goldens, name, tol, atol):
             lam=golden["lams"],
             max_candidates=50 if "cap50" in name else 300,
             scale=False,
+            selection="paper",
             **({"tol": tol} if tol else {}),
         ),
     )

@@ -14,7 +14,7 @@ def test_a_job_knows_its_rows_its_grid_and_all_stages_before_anything_runs(blobs
     assert [stage.name for stage in job.plan.stages] == [
         "preprocess", "points", "neighbors", "candidates", "evaluate", "absorption", "memberships",
     ]  # fmt: skip
-    assert job.plan.stage("candidates").n_recorded == 3  # the order of rows, and a start for every k
+    assert job.plan.stage("candidates").n_recorded == 4  # order of rows, a start for every k, and the dimension
     assert job.graph_arrays == ("graph/indices", "graph/distances")
 
 

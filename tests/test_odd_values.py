@@ -90,6 +90,8 @@ parameters = st.fixed_dictionaries(
         "scale": st.booleans(),
         "max_components": st.sampled_from([1, 2, None]),
         "max_clusters": st.integers(1, 5),
+        "selection": st.sampled_from(["auto", "paper", "scales"]),
+        "min_cluster_size": st.sampled_from([None, 1, 5]),
     }
 )
 

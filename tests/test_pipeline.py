@@ -40,7 +40,7 @@ def clusters(draw, repeats=True):
 @example(X=np.repeat(np.eye(3), 12, axis=0), max_clusters=5, cap=300)  # duplicates only
 def test_every_step_equals_the_dense_oracle(X, max_clusters, cap):
     with dask.config.set(scheduler="synchronous"):
-        result = fit(X, Settings(max_clusters=max_clusters, max_candidates=cap, tol=1e-13))
+        result = fit(X, Settings(selection="paper", max_clusters=max_clusters, max_candidates=cap, tol=1e-13))
         ours = dask.compute(result.points, result.graph.indices, result.memberships, result.labels)
     points, indices, F, labels = ours
     grid = result.grid
@@ -67,7 +67,7 @@ def test_the_default_tolerance_gives_every_decision_of_the_direct_solve(X, metri
     """On rows without duplicates: among these, ties may come out in another order unless the tolerance is tight."""
     X = np.c_[X, np.random.default_rng(0).standard_normal((len(X), 2))]  # in a line, cosine leaves only two directions
     with dask.config.set(scheduler="synchronous"):
-        result = fit(X, Settings(metric=metric))
+        result = fit(X, Settings(selection="paper", metric=metric))
         points, F, labels = dask.compute(result.points, result.memberships, result.labels)
     grid, choice = result.grid, result.choice
     dense = oracle.fit(points, grid.ks, grid.lams, grid.max_clusters)
@@ -233,7 +233,7 @@ def test_a_fit_raises_no_warnings(blobs):
 def test_many_candidates_and_many_clusters_equal_the_dense_version():
     """The cap and K_max well above their defaults."""
     X = np.random.default_rng(5).standard_normal((5000, 2))
-    result = fit(X, Settings(n_neighbors=3, lam=0.2, max_candidates=2000, max_clusters=300))
+    result = fit(X, Settings(selection="paper", n_neighbors=3, lam=0.2, max_candidates=2000, max_clusters=300))
     points = oracle.prepare(X, "euclidean")
     D = oracle.distances(points)
     N = oracle.neighbors(D, 3)

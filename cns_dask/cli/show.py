@@ -85,7 +85,7 @@ def _clusters(result: Result, n_clusters: int | None) -> Table:
 def _numbers_of_clusters(result: Result) -> Table:
     """Every number of clusters that `at` gives, with its criterion and its evidence."""
     table = Table("K", "criterion", "k", "lam", "evidence", title="numbers of clusters", title_justify="left")
-    evidence = result.evidence.mean(axis=0)
+    evidence = result.evidence.total
     by_paper = {each.n_clusters: each for each in result.best_by_n_clusters()}
     scored = {K for K in range(2, len(evidence) + 1) if evidence[K - 1] > 0}
     for K in sorted(by_paper.keys() | scored):

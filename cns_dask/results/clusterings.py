@@ -24,12 +24,14 @@ from cns_dask.storage.store import ResultStore, TemporaryFolder
 DONE = "done"
 
 
-def choice_at(
-    store: ResultStore, grid: Grid, n_rows: int, dimension: float | None, settings: Settings, n_clusters: int | None
-) -> Choice:
+def stored_evidence(store: ResultStore, dimension: float | None, n_rows: int) -> Evidence:
+    """The evidence for every number of clusters."""
+    return Evidence(store.read("evidence"), store.read("evidence_with_borders"), dimension, n_rows)
+
+
+def choice_at(store: ResultStore, grid: Grid, evidence: Evidence, settings: Settings, n_clusters: int | None) -> Choice:
     """What a fit with these settings would have chosen, or with a given number of clusters."""
-    evidence = Evidence(store.read("evidence"), store.read("evidence_with_borders"))
-    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid, n_rows, dimension)
+    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid)
     if n_clusters is not None and basis.paper(n_clusters) is None and best_scale(evidence, grid, [n_clusters]) is None:
         raise InvalidSettingError(f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer.")
     return select(basis, settings.selection, n_clusters=n_clusters, min_cluster_size=settings.min_cluster_size).used

@@ -153,7 +153,7 @@ def _draw_criterion(axes: Any, result: Result) -> None:
 
 
 def _draw_evidence(axes: Any, result: Result) -> None:
-    total = result.evidence.mean(axis=0)
+    total = result.evidence.total
     K = np.arange(2, len(total) + 1)
     chosen = result.choice.n_clusters == K
     axes.bar(K, total[1:], color=np.where(chosen, "#222222", "#4878a8"))

@@ -21,14 +21,14 @@ from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of
 from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
-from cns_dask.results.clusterings import absorption_at, choice_at, sources_at
+from cns_dask.results.clusterings import absorption_at, choice_at, sources_at, stored_evidence
 from cns_dask.results.history import Changes, stored_changes
 from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Grid, Settings, check_integer
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import Clustering, clustering
-from cns_dask.smoothing.scales import Selection
+from cns_dask.smoothing.scales import Evidence, Selection
 from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.locations import Location
@@ -162,9 +162,9 @@ class Result:
         return self._store.attributes.get("is_certain") is True
 
     @property
-    def evidence(self) -> FloatArray:
-        """How far K = 1, 2, ... clusters stand out from data without structure, of every k (k, K)."""
-        return self._store.read("evidence")
+    def evidence(self) -> Evidence:
+        """How far K = 1, 2, ... clusters stand out from data without structure: `total` (K,), `values` of every k."""
+        return stored_evidence(self._store, self.selection.dimension, self.n_rows - self.n_skipped)
 
     @property
     def scales(self) -> list[Scale]:
@@ -339,12 +339,11 @@ class Result:
         4
         """
         if n_clusters is not None:
-            check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.shape[1]))
+            check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.values.shape[1]))
         if n_clusters is None and selection is None:
             return self.choice
         settings = self.settings if selection is None else replace(self.settings, selection=selection)
-        n_rows = self.n_rows - self.n_skipped
-        return choice_at(self._store, self.grid, n_rows, self.selection.dimension, settings, n_clusters)
+        return choice_at(self._store, self.grid, self.evidence, settings, n_clusters)
 
     def numbers(self) -> list[int]:
         """Number of every cluster, in the order of the columns of the stored absorption.

@@ -45,8 +45,8 @@ class Layer:
 
 def stable_scales(result: Result) -> list[Scale]:
     """The numbers of clusters that stand out, and more so than those next to them; best first."""
-    evidence, rates, grid = result.evidence, result.stored("rates")[...], result.grid
-    total = evidence.mean(axis=0)
+    rates, grid = result.stored("rates")[...], result.grid
+    evidence, total = result.evidence.values, result.evidence.total
     padded = np.concatenate([[0.0], total, [0.0]])
     is_peak = (total >= LEAST_STRUCTURE) & (total >= padded[:-2]) & (total > padded[2:])
     found = []

@@ -99,7 +99,7 @@ def criterion_of_lams(
             [grid_point_criterion(sums[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)]
         )
 
-    rows_of_parts = [max(1, len(range(part, n_rows, PARTS))) for part in range(PARTS)]
+    rows_of_parts = [len(range(part, n_rows, PARTS)) or np.nan for part in range(PARTS)]
     smallest = np.zeros((len(lams), limit), np.int64)
     for nth in range(sizes.shape[1]):
         smallest[:, nth] = sizes[:, nth, : nth + 1].min(axis=1)

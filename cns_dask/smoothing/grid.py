@@ -146,8 +146,8 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         evaluated = tighten(run, sizes, walks, evaluated, tol=tol, least=min_cluster_size, n_clusters=n_clusters)
     evaluation = assemble(sizes, walks, evaluated)
     chains = [evaluated[k].points.chain for k in sizes.grid.ks]
-    evidence = scales.evidence_of(chains, dimension, sizes.grid.max_scale)
-    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid, sizes.n_rows, dimension)
+    evidence = scales.evidence_of(chains, dimension, sizes.n_rows, sizes.grid.max_scale)
+    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid)
     selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
     sources = sources_of(evaluation, sizes.grid, selected.used)
     residual, n_passes = keep_absorption(run, sizes, walks[selected.used.n_neighbors], selected.used, sources, tol)
@@ -198,7 +198,7 @@ def start_walks(
     indices = writer.array("graph/indices")
     points = writer.array("points") if "points" in writer else None
     whole = (slice(None), slice(None))
-    with run.stage(candidates_stage(sizes)) as stage:
+    with run.stage(candidates_stage(sizes, with_distances="graph/distances" in writer)) as stage:
         order = stage.create("order")
         stage.run("order", [Piece(order_and_write, (indices, grid.ks[0], order), ((order, (slice(None),)),))])
         arrays = {k: (stage.create(f"walk-{k}"), stage.create(f"reads-{k}")) for k in grid.ks}
@@ -217,7 +217,10 @@ def start_walks(
 
 
 def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | None:
-    """The intrinsic dimension of the data; None without distances, or if all rows are copies of a few."""
+    """The intrinsic dimension of the data; None without distances, or if all rows are copies of a few.
+
+    It is at most their number of features: equal distances, as on a lattice, would raise it.
+    """
     if "graph/distances" not in run.writer:
         return None
     distances = run.writer.array("graph/distances")
@@ -225,7 +228,8 @@ def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | 
     some = np.unique(np.linspace(0, len(parts) - 1, n_sampled_chunks(sizes), dtype=int)).tolist()
     pieces = [Piece(dimension_of_rows, (distances, parts[at])) for at in some]
     total, count = np.sum(stage.run("dimension", pieces), axis=0)
-    return float(count / total) if total > 0 else None
+    most = run.writer.array("points").shape[1] if "points" in run.writer else np.inf
+    return float(min(count / total, most)) if total > 0 else None
 
 
 @dataclass(frozen=True)
@@ -312,7 +316,7 @@ def assemble(sizes: SmoothingSizes, walks: dict[int, StoredWalk], evaluated: dic
         clusters[at, : len(points.chain.clusters), : len(rows)] = points.chain.clusters
         some = points.chain.rates[: grid.max_scale + 1]
         rates[at, : len(some)] = some
-    residual = max(each.residual for each in evaluated.values())
+    residual = float(np.max([each.residual for each in evaluated.values()]))  # a NaN stays one
     n_passes = max(each.n_passes for each in evaluated.values())
     return Evaluation(surface, parts, picked_rows, smallest, candidates, clusters, rates, residual, n_passes)
 

@@ -126,10 +126,10 @@ def shared_bytes(sizes: SmoothingSizes) -> int:
     return 4 * sizes.n_rows * sizes.grid.ks[-1]
 
 
-def candidates_stage(sizes: SmoothingSizes) -> Stage:
+def candidates_stage(sizes: SmoothingSizes, *, with_distances: bool = True) -> Stage:
     """Number the rows so that neighbours are close in memory; for every k write the walk and find the candidates.
 
-    And estimate the intrinsic dimension.
+    And estimate the intrinsic dimension, where the graph has distances.
     """
     n, ks = sizes.n_rows, sizes.grid.ks
     symmetric_graph_bytes = 40 * n * ks[0]  # both directions of the graph, and their sum
@@ -138,8 +138,10 @@ def candidates_stage(sizes: SmoothingSizes) -> Stage:
     steps = (
         Step("order", 1, symmetric_graph_bytes, work=n * ks[0]),
         *(Step("start", 1, start_bytes, work=n * k, after=(0,)) for k in ks),
-        Step("dimension", n_sampled_chunks(sizes), 4 * FLOAT_BYTES * sizes.rows_per_chunk * ks[-1], work=n * ks[-1]),
     )
+    if with_distances:
+        block = 4 * FLOAT_BYTES * sizes.rows_per_chunk * ks[-1]
+        steps += (Step("dimension", n_sampled_chunks(sizes), block, work=n * ks[-1]),)
     order = ArrayPlan("order", (n,), (n,), "int64", scratch=True)
     walks = (array for k in ks for array in _walk(sizes, k))
     return Stage("candidates", steps, reads=(_graph(sizes),) * (len(ks) + 1), writes=(order, *walks))

@@ -21,20 +21,23 @@ data without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever 
 
     evidence_K = (d/2) log(r_{K+1} / r_K) / log(K_e / (K_e - 1)),
 
-the mean over the ks of the grid, at the smallest lam. (d/2) log(r_{K+1} / r_K) is the logarithm of a ratio of volumes:
-how many times more points walks have reached when they begin to leave. Beyond a hundredfold it is not better known, and
-counts no more (`LARGEST_GAP`); so a few rows far from all others do not outweigh everything else. K_e instead of K
-says the same: setting one row aside is not finding a cluster.
+the mean over the ks of the grid, at the smallest lam. In few dimensions, where walks do not mix, the graph of a small k
+falls apart by chance: there the k with the largest evidence is left out, so that none decides alone.
+(d/2) log(r_{K+1} / r_K) is the logarithm of a ratio of volumes: how many times more points walks have reached when they
+begin to leave. Beyond a hundredfold it is not better known, and counts no more (`LARGEST_GAP`); so a few rows far from
+all others do not outweigh everything else. K_e instead of K says the same: setting one row aside is not finding a
+cluster.
 
 **Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4,
 ...) and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
 because these have no borders: the partition itself is no good. So there is structure only if, for some K, both the
 evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`. With more rows the latter goes to 0
-wherever there are no borders.
+wherever there are no borders. Only K up to sqrt(n) count: smaller clusters have fewer rows than a walk has steps.
 
 **Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange
 most rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g
-groups do not have, is the (geometric) mean rate at which walks mix inside the groups.
+groups do not have, is the (geometric) mean rate at which walks mix inside the groups. It is too vague for the test
+above, unless walks hardly ever leave.
 
 **Which one.** Where walks do mix (d > `MIXING_DIMENSION`) the paper's criterion is the sharper eye for overlapping
 clusters, and its K stands if the chain finds it too, or a K within a tenth of it, with at least half of the largest
@@ -44,6 +47,7 @@ A cluster starts from all its candidates: F0 has the cluster's unit vector at ea
 That is the paper's closed form with several representatives, so all that follows from it still holds.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -59,7 +63,9 @@ LEAST_NEIGHBORHOODS = 2
 #: Logarithm of a ratio of volumes beyond which a gap counts no more.
 LARGEST_GAP = np.log(100)
 #: Evidence below which there is no cluster structure.
-LEAST_STRUCTURE = 1.75
+LEAST_STRUCTURE = 1.5
+#: Rate below which walks hardly ever leave.
+HARDLY_EVER = 0.01
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
 MIXING_DIMENSION = 3.0
 #: The paper's K stands with this share of the largest evidence, at it or a K that differs by so little.
@@ -83,25 +89,39 @@ class Chain:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for K = 1, 2, ... clusters: of every k (k, K), and what is left of it if borders are asked for too."""
+    """Evidence for K = 1, 2, ... clusters, of every k (k, K), and what is left of it if clusters must have borders."""
 
     values: FloatArray
     with_borders: FloatArray
+    dimension: float | None  # intrinsic dimension of the data
+    n_rows: int
+
+    @property
+    def mixes(self) -> bool:
+        """Whether walks mix inside clusters."""
+        return self.dimension is not None and self.dimension > MIXING_DIMENSION
 
     @property
     def total(self) -> FloatArray:
         """The evidence for each K (K,)."""
-        return np.asarray(self.values.mean(axis=0))
-
-    def near(self, n_clusters: int) -> float:
-        """The largest evidence for a number of clusters or one near it."""
-        width = max(1, round(NEAR * n_clusters))
-        return float(self.total[max(1, n_clusters - width - 1) : n_clusters + width].max(initial=0.0))
+        return self._over_ks(self.values)
 
     @property
     def structure(self) -> float:
         """The evidence that there are clusters at all."""
-        return float(np.minimum(self.total, 2 * self.with_borders.mean(axis=0)).max(initial=0.0))
+        most = math.isqrt(self.n_rows)
+        return float(np.minimum(self.total, 2 * self._over_ks(self.with_borders))[:most].max(initial=0.0))
+
+    def near(self, n_clusters: int) -> float:
+        """The largest evidence for a number of clusters or one near it."""
+        width = round(NEAR * n_clusters)
+        return float(self.total[max(1, n_clusters - width - 1) : n_clusters + width].max(initial=0.0))
+
+    def _over_ks(self, values: FloatArray) -> FloatArray:
+        """The mean over the ks; where walks do not mix, without the largest of three or more."""
+        if self.mixes or len(values) < 3:
+            return np.asarray(values.mean(axis=0))
+        return np.asarray(np.sort(values, axis=0)[:-1].mean(axis=0))
 
 
 def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: int) -> Chain:
@@ -111,6 +131,8 @@ def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: i
     rows_between = np.maximum(masses, 1)[:, None] * M
     flow = (rows_between + rows_between.T) / 2
     group = join_small(flow, masses, least_rows)
+    if (group < 0).all():  # all of them are small, and far from each other
+        group = np.arange(len(group))
     present = np.unique(group[group >= 0])
     member = (group[None, :] == present[:, None]).astype(float)  # (g, c)
     group_flow, group_masses = member @ flow @ member.T, member @ masses
@@ -201,7 +223,7 @@ def mixing_rate(flow: FloatArray, group: IntArray, present: IntArray, masses: Fl
     return float(np.exp(np.average(logs, weights=masses))) if masses.sum() > 0 else 1.0
 
 
-def evidence_of(chains: Sequence[Chain], dimension: float | None, limit: int) -> Evidence:
+def evidence_of(chains: Sequence[Chain], dimension: float | None, n_rows: int, limit: int) -> Evidence:
     """The evidence for K = 1, ..., limit clusters in the chains of every k."""
     d = ASSUMED_DIMENSION if dimension is None else dimension
     values, with_borders = np.zeros((2, len(chains), limit))
@@ -214,11 +236,12 @@ def evidence_of(chains: Sequence[Chain], dimension: float | None, limit: int) ->
         leaving = np.log(np.clip(chain.leaving[K - 1], SMALLEST_RATE, 1))
         effective = chain.effective[K - 1]
         unit = np.log(effective / np.maximum(effective - 1, 1e-12))
-        values[at, K - 1] = np.clip(d / 2 * (rates[K] - rates[K - 1]), 0, LARGEST_GAP) / unit
+        # a K that can be cut has some evidence, however little
+        values[at, K - 1] = np.clip(d / 2 * (rates[K] - rates[K - 1]), SMALLEST_RATE, LARGEST_GAP) / unit
         with_borders[at, K - 1] = np.clip(d / 2 * (rates[K] - leaving), 0, LARGEST_GAP) / unit
-        if len(chain.rates) - 1 == n_cuts:
+        if len(chain.rates) - 1 == n_cuts and chain.leaving[n_cuts - 1] > HARDLY_EVER:
             with_borders[at, n_cuts - 1] = 0  # its r_{K+1} is a mean, too vague for a test
-    return Evidence(values, with_borders)
+    return Evidence(values, with_borders, dimension, n_rows)
 
 
 @recordable
@@ -243,13 +266,11 @@ class Basis:
     smallest: IntArray
     evidence: Evidence
     grid: Grid
-    n_rows: int
-    dimension: float | None  # intrinsic dimension of the data
 
     @property
-    def mixes(self) -> bool:
-        """Whether walks mix inside clusters."""
-        return self.dimension is not None and self.dimension > MIXING_DIMENSION
+    def n_rows(self) -> int:
+        """Number of rows of the fit."""
+        return self.evidence.n_rows
 
     def paper(self, n_clusters: int | None = None) -> Choice | None:
         """The paper's choice; None if it does not have so many clusters."""
@@ -298,9 +319,9 @@ def select(
         least = min_cluster_size or least_rows(basis.grid.ks[0], basis.n_rows)
         used, why = _chosen(basis, selection, first, scales, least)
     else:
-        by_paper = selection == "paper" or (selection == "auto" and basis.mixes)
+        by_paper = selection == "paper" or (selection == "auto" and basis.evidence.mixes)
         used, why = first if by_paper or scales is None else scales, "so many clusters were asked for"
-    return Selection(used, why, first, scales, basis.dimension, evidence.structure, evidence.near(first.n_clusters))
+    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, evidence.near(first.n_clusters))
 
 
 def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None, least: int) -> tuple[Choice, str]:
@@ -310,7 +331,7 @@ def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None, 
     structure = basis.evidence.structure
     if structure < LEAST_STRUCTURE or scales is None:
         return basis.whole(structure), "no number of clusters stands out from data without structure"
-    if selection == "scales" or not basis.mixes:
+    if selection == "scales" or not basis.evidence.mixes:
         asked, short = "it was asked for", "walks are too short to mix inside clusters of so few dimensions"
         return scales, asked if selection == "scales" else short
     smallest = basis.rows_of_smallest(paper)

@@ -12,7 +12,7 @@ import numpy as np
 from cns_dask.array_types import FloatArray
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
-from cns_dask.smoothing.scales import LEAST_STRUCTURE, Selection
+from cns_dask.smoothing.scales import LEAST_STRUCTURE, Evidence, Selection
 
 #: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
 CLEAR, AHEAD = 4.0, 1.0
@@ -44,16 +44,15 @@ def judge(
     grid: Grid,
     surface: FloatArray,
     parts: FloatArray,
-    evidence: FloatArray,
-    n_rows: int,
+    evidence: Evidence,
     n_clusters: int | None = None,
 ) -> Verdict:
     """Put a choice into words.
 
     Parameters
     ----------
-    selection, grid, n_rows
-        The choice, the axes of the grid, and the number of rows of the fit.
+    selection, grid
+        The choice, and the axes of the grid.
     surface, parts
         The paper's criterion of every (k, lam, K), and of every part of the rows (part, k, lam, K).
     evidence
@@ -67,7 +66,7 @@ def judge(
     by_paper = used.selection == "paper"
     other = runner_up_of_scales(used, evidence)
     if by_paper and (other is None or other.share is None or other.share > CLEAR_SHARE):
-        other = runner_up_of_paper(used, grid, surface, parts, n_rows)
+        other = runner_up_of_paper(used, grid, surface, parts, evidence.n_rows)
     doubts = _doubts(selection, grid, surface, other)
     return Verdict(f"{_sentence(selection, grid, other)} {_by_the_other(selection)}".strip(), doubts)
 
@@ -86,13 +85,13 @@ def runner_up_of_paper(
     return RunnerUp(others[0].n_clusters, _errors(first - second))
 
 
-def runner_up_of_scales(used: Choice, evidence: FloatArray) -> RunnerUp | None:
+def runner_up_of_scales(used: Choice, evidence: Evidence) -> RunnerUp | None:
     """The best other K by the evidence."""
-    total = evidence.mean(axis=0)
+    total = evidence.total
     if not 1 < used.n_clusters <= len(total) or np.count_nonzero(total) < 2 or total[used.n_clusters - 1] == 0:
         return None
     other = int(np.argmax(np.where(np.arange(len(total)) == used.n_clusters - 1, -1.0, total)))
-    behind = evidence[:, used.n_clusters - 1] - evidence[:, other]
+    behind = evidence.values[:, used.n_clusters - 1] - evidence.values[:, other]
     return RunnerUp(other + 1, _errors(behind), float(total[other] / total[used.n_clusters - 1]))
 
 

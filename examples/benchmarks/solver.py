@@ -58,12 +58,12 @@ def by_factorisation(W: Any, rows: np.ndarray, lams: np.ndarray) -> np.ndarray:
     return np.array(columns)
 
 
-def picks_and_criterion(columns: np.ndarray, k: int, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+def picks_and_criterion(columns: np.ndarray, rows: np.ndarray, k: int, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     columns = np.ascontiguousarray(columns.transpose(0, 2, 1))
-    everything, slots = slice(None), np.arange(columns.shape[1])
-    picks = picks_of_lams(gram_block(columns, everything), slots, grid.max_clusters)
+    everything, slots = slice(0, columns.shape[2]), np.arange(columns.shape[1])
+    picks = picks_of_lams(gram_block(columns, everything, rows), slots, grid.max_clusters)
     sums = largest_memberships_block(columns, everything, slots, picks)
-    return picks, criterion_of_lams([sums], columns.shape[2], k, grid.lams, grid.max_clusters)
+    return picks, criterion_of_lams([sums], columns.shape[2], k, grid.lams, grid.max_clusters).values
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def main() -> None:
                 columns = by_factorisation(transition_matrix(graph, k), found.rows, lams)
             seconds[name] += time.perf_counter() - started
             columns *= lams[:, None, None]
-            all_picks[name], values = picks_and_criterion(columns, k, grid)
+            all_picks[name], values = picks_and_criterion(columns, found.rows, k, grid)
             surfaces[name].append(values)
             for at, lam in enumerate(grid.lams):
                 memberships[name, k, lam] = columns[at][:, all_picks[name][at]]

@@ -66,7 +66,7 @@ def evaluate(name: str, distance: str, X: np.ndarray, y: np.ndarray, paper: dict
     row: dict[str, Any] = {"dataset": name, "distance": distance}
     row |= {f"paper {score}": f"{paper[score]:.2f}" for score in SCORES if paper}
     try:
-        model = CNS(metric=distance).fit(X)
+        model = CNS(metric=distance, selection="paper").fit(X)
     except ValueError as error:  # as missing values, or a row without direction
         return row | {"match": f"not possible: {str(error).splitlines()[0]}"}
     ours = scores(y, model.labels_)

@@ -13,6 +13,7 @@ from cns_dask import open_result
 from cns_dask.errors import CNSError, DamagedError, OutputError
 from cns_dask.pipeline import fit
 from cns_dask.progress import LineProgress, Progress
+from cns_dask.results.predict import predict
 from cns_dask.settings import Settings
 
 CELLS = Settings(method="cells")
@@ -204,14 +205,14 @@ def whole(stored_rows, tmp_path_factory):
 
 @pytest.mark.parametrize("damage", [cut, flip, lose])
 @pytest.mark.parametrize("name", ["labels", "memberships", "absorption", "graph/indices", "points"])
-def test_a_damaged_result_is_an_error(whole, tmp_path, name, damage):
+def test_a_damaged_result_is_an_error(whole, stored_rows, tmp_path, name, damage):
     shutil.copytree(whole, tmp_path / "r.zarr")
     result = open_result(tmp_path / "r.zarr")
     damage(chunks(tmp_path / "r.zarr" / name)[0])
     opened = {
         "labels": lambda: result.labels,
         "memberships": lambda: result.memberships,
-        "absorption": lambda: result.at(2).labels,
+        "absorption": lambda: predict(result, stored_rows).labels,
         "graph/indices": lambda: result.graph.indices,
         "points": lambda: result.points,
     }[name]
@@ -219,11 +220,37 @@ def test_a_damaged_result_is_an_error(whole, tmp_path, name, damage):
         opened().compute(scheduler="synchronous")
 
 
+@pytest.mark.parametrize("damage", [cut, flip, lose])
+@pytest.mark.parametrize("name", ["graph/indices", "at/*/absorption"])
+def test_another_number_of_clusters_is_never_made_from_damaged_arrays(whole, tmp_path, name, damage):
+    shutil.copytree(whole, tmp_path / "r.zarr")
+    result = open_result(tmp_path / "r.zarr")
+    if name.startswith("at"):
+        result.at(2)
+    (folder,) = (tmp_path / "r.zarr").glob(name)
+    damage(chunks(folder)[0])
+    with dask.config.set(scheduler="synchronous"), pytest.raises(DamagedError):
+        open_result(tmp_path / "r.zarr").at(2).labels.compute()
+
+
 HOSTILE = "\x1b]0;owned\x07<script>alert(1)</script>../../../etc/passwd"
 
 
 @pytest.mark.parametrize(
-    "at", ["choice", "settings", "versions", "fingerprint", "seconds", "graph", "format_version", "memory", "transform"]
+    "at",
+    [
+        "choice",
+        "selection",
+        "verdict",
+        "settings",
+        "versions",
+        "fingerprint",
+        "seconds",
+        "graph",
+        "format_version",
+        "memory",
+        "transform",
+    ],
 )
 def test_a_hostile_store_reaches_neither_terminal_nor_page(whole, tmp_path, at, capsys):
     """Whatever a store says of itself: it is refused, or shown as harmless text."""

@@ -38,7 +38,7 @@ def test_the_page_is_whole_and_needs_nothing_from_elsewhere(result, tmp_path):
     parser.feed(page)
     assert parser.open == []
     assert not {"script", "link", "img", "iframe"} & parser.seen
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert f"{result.choice.n_clusters} clusters in 600 rows" in page
     for cluster, size, representative in zip(result.clusters, result.sizes(), result.representatives, strict=True):
         assert f"<tr><td>{cluster}</td><td>{size}</td><td>{representative}</td></tr>" in page
@@ -84,7 +84,7 @@ def test_a_graph_alone_has_no_rows_to_draw(result, tmp_path):
     assert sample_rows(alone)[0] is None
     write_report(alone, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "Only the graph was given, no rows to draw." in page
 
 

@@ -26,11 +26,13 @@ def test_xarray_opens_the_group_with_dimensions_and_coordinates(path):
         assert opened.labels.dims == ("row",)
         assert opened.memberships.dims == ("row", "cluster")
         assert opened.criterion.dims == ("k", "lam", "n_clusters")
-        assert set(opened.coords) == {"cluster", "k", "lam", "n_clusters"}
+        assert set(opened.coords) == {"cluster", "k", "lam", "n_clusters", "scale"}
+        assert opened.evidence.dims == ("k", "scale")
         best = opened.criterion.compute().stack(cell=("k", "lam", "n_clusters")).idxmax("cell").item()
-        choice = opened.attrs["choice"]
-        assert best == (choice["n_neighbors"], choice["lam"], choice["n_clusters"])
-        assert choice["n_clusters"] == opened.sizes["cluster"]
+        paper = opened.attrs["selection"]["paper"]
+        assert best == (paper["n_neighbors"], paper["lam"], paper["n_clusters"])
+        assert opened.attrs["choice"] == opened.attrs["selection"]["used"]
+        assert opened.attrs["choice"]["n_clusters"] == opened.sizes["cluster"]
         np.testing.assert_array_equal(opened.labels.values, opened.memberships.argmax("cluster").values)
     with xarray.open_zarr(path, group="graph", consolidated=False) as graph:
         assert graph.indices.dims == ("row", "neighbor")
@@ -46,8 +48,12 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
     assert result.grid == result.settings.grid(600)
     assert result.sizes().sum() == 600
     assert result.labels[result.representatives].compute().tolist() == list(range(result.choice.n_clusters))
-    assert result.best_by_n_clusters()[0].value == result.choice.value
+    assert result.best_by_n_clusters()[0].value == result.selection.paper.value
+    assert result.selection.used == result.choice
+    assert result.stored("absorption").shape == (600, result.choice.n_clusters)
+    assert result.evidence.shape == (4, 50)
     assert f"{result.choice.n_clusters} clusters" in repr(result)
+    assert result.verdict.sentence in repr(result)
     assert set(result.details) >= {"settings", "choice", "largest_residual", "versions", "seconds", "n_candidates"}
     assert result.largest_residual <= 1e-9
 
@@ -55,15 +61,19 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
 def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
     result = open_result(path)
     choice = result.choice
-    for K in (1, 2, choice.n_clusters, result.stored("absorption").shape[1]):
+    for K in (1, 2, choice.n_clusters, 7):
         view = result.at(n_clusters=K)
-        fixed = fit(blobs, Settings(metric="cosine", n_neighbors=choice.n_neighbors, lam=choice.lam, n_clusters=K))
+        fixed = fit(blobs, Settings(metric="cosine", n_clusters=K))
+        assert (fixed.choice.n_neighbors, fixed.choice.lam) == (
+            result.choice_at(K).n_neighbors,
+            result.choice_at(K).lam,
+        )
         np.testing.assert_array_equal(view.labels.compute(), fixed.labels.compute())
         np.testing.assert_allclose(view.memberships.compute(), fixed.memberships.compute(), atol=1e-9)
         np.testing.assert_allclose(view.confidence.compute(), fixed.confidence.compute(), atol=1e-5)
     same = result.at(n_clusters=choice.n_clusters)
     np.testing.assert_array_equal(same.memberships.compute(), result.memberships.compute())
-    for K in (0, result.stored("absorption").shape[1] + 1, 2.5):
+    for K in (0, 51, 2.5):
         with pytest.raises(InvalidSettingError, match=rf"n_clusters must be an integer from 1 to \d+\. Got {K}"):
             result.at(n_clusters=K)
 
@@ -118,6 +128,10 @@ def test_answers_are_wrapped_in_the_form_of_the_data(path, blobs):
         ({"memory": {}}, lambda result: result.memory, "its memory is"),
         ({"settings": {"metric": "l1"}}, lambda result: result.settings, "its settings are not valid"),
         ({"choice": {"lam": 0.1}}, lambda result: result.choice, "its choice is"),
+        ({"selection": "paper"}, lambda result: result.selection, "it does not say how the choice was made"),
+        ({"selection": {"used": {"lam": 0.1}}}, lambda result: result.selection, "its choice is"),
+        ({"selection": {"used": None}}, lambda result: result.selection, "its selection is"),
+        ({"verdict": {"sentence": 3}}, lambda result: result.verdict, "its verdict is"),
     ],
 )
 def test_attributes_that_no_fit_has_written_are_refused(path, tmp_path, attributes, read, message):

@@ -1,9 +1,12 @@
 import numpy as np
 import oracle
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import (
+    PARTS,
     best_by_n_clusters,
     choose,
     criterion_of_lams,
@@ -20,7 +23,7 @@ def test_criterion_of_all_n_clusters_in_one_pass_equals_the_definition():
     blocks = slice(0, 20), slice(20, 50)
     stored = lam * x[:, :, np.argsort(slots)].transpose(0, 2, 1)
     sums = [largest_memberships_block(stored, rows, slots, picks[None]) for rows in blocks]
-    (values,) = criterion_of_lams(sums, n, k, (lam,), limit=6)
+    (values,) = criterion_of_lams(sums, n, k, (lam,), limit=6).values
     for K in range(2, 5):
         F = oracle.memberships(lam * x[0][:, picks[:K]])
         C = F.max(axis=1).mean() - (n - K + K**2) / (n * K)
@@ -29,6 +32,45 @@ def test_criterion_of_all_n_clusters_in_one_pass_equals_the_definition():
         assert penalty(n, k, lam) == pytest.approx(R)
     assert values[0] == 0
     assert np.isnan(values[4:]).all()
+
+
+def cut_sums(stored, picks, step):
+    """Sums of largest memberships, of their parts, and sizes, from blocks of `step` rows."""
+    n, slots = stored.shape[2], np.arange(stored.shape[1])
+    blocks = [largest_memberships_block(stored, slice(at, min(at + step, n)), slots, picks) for at in range(0, n, step)]
+    return [sum(each) for each in zip(*blocks, strict=True)]
+
+
+@given(seed=st.integers(0, 50), step=st.integers(1, 60))
+def test_parts_sum_to_the_total_and_sizes_are_those_of_labels_for_any_blocks_of_rows(seed, step):
+    rng = np.random.default_rng(seed)
+    stored = 0.1 * rng.random((2, 6, 53)) * (rng.random((2, 6, 53)) < 0.5)
+    picks = np.array([rng.permutation(6)[:4] for _ in range(2)])
+    total, parts, sizes = cut_sums(stored, picks, step)
+    np.testing.assert_allclose(parts.sum(axis=0), total, rtol=1e-12)
+    for at in range(2):
+        for K in range(1, 5):
+            F = oracle.memberships(stored[at, picks[at, :K]].T)
+            largest, labels = F.max(axis=1), stored[at, picks[at, :K]].argmax(axis=0)
+            assert total[at, K - 1] == pytest.approx(largest.sum(), rel=1e-12)
+            for part in range(PARTS):
+                assert parts[part, at, K - 1] == pytest.approx(largest[part::PARTS].sum(), rel=1e-12)
+            assert sizes[at, K - 1, :K].tolist() == np.bincount(labels, minlength=K).tolist()
+            assert not sizes[at, K - 1, K:].any()
+
+
+def test_the_criterion_of_parts_is_that_of_their_rows_alone_and_the_smallest_cluster_is_counted():
+    stored = 0.1 * np.random.default_rng(3).random((2, 5, 64))  # as many rows in each part
+    picks, lams = np.array([[0, 2, 4], [1, 3, 0]]), (0.1, 0.2)
+    found = criterion_of_lams([tuple(cut_sums(stored, picks, 64))], 64, 7, lams, limit=4)
+    assert found.parts.shape == (PARTS, 2, 4)
+    np.testing.assert_allclose(found.parts[:, :, :3].mean(axis=0), found.values[:, :3], atol=1e-12)
+    assert found.parts[:, :, 1:3].std(axis=0).min() > 0
+    assert np.isnan(found.values[:, 3]).all()
+    for at in range(2):
+        for K in range(1, 4):
+            labels = stored[at, picks[at, :K]].argmax(axis=0)
+            assert found.smallest[at, K - 1] == np.bincount(labels, minlength=K).min()
 
 
 def test_choice_and_margin():

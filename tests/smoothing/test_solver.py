@@ -118,6 +118,36 @@ def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
     np.testing.assert_allclose(block.values[0], dense, atol=1e-7)
 
 
+SETS = [np.array([0]), np.array([3, 77, 140]), np.array([150, 9]), np.arange(20, 60)]
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-12])
+def test_several_points_in_the_place_of_one_are_the_sum_of_their_columns(tol):
+    neighbors = graph(200, apart=3.0)
+    block = solve(neighbors, SETS, LAMS, tol)
+    assert block.values.shape == (3, 200, 4)
+    assert (block.residuals <= tol).all()
+    singles = solve(neighbors, np.arange(200), LAMS, tol, width=200)
+    for column, points in enumerate(SETS):
+        for at, lam in enumerate(LAMS):
+            of_points = singles.values[at][:, points].sum(axis=1)
+            bound = block.residuals[at, column] + singles.residuals[at, points].sum()
+            assert np.abs(lam * (block.values[at, :, column] - of_points)).max() <= bound
+            dense = oracle.columns(oracle.transition(neighbors), lam, points).sum(axis=1)
+            assert np.abs(lam * (block.values[at, :, column] - dense)).max() <= block.residuals[at, column]
+            exact = residual_of(neighbors, points, lam, block.values[at, :, column].astype(float))
+            assert exact <= block.residuals[at, column]
+
+
+def test_a_krylov_method_solves_for_several_points_too():
+    neighbors = graph(200, apart=3.0)
+    block = solve(neighbors, SETS, np.array([0.01]), 1e-10, np.array([0.0 + 0j]))
+    assert block.residuals.max() <= 1e-10
+    for column, points in enumerate(SETS):
+        dense = oracle.columns(oracle.transition(neighbors), 0.01, points).sum(axis=1)
+        np.testing.assert_allclose(block.values[0, :, column], dense, atol=1e-7)
+
+
 def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
     monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 2)
     monkeypatch.setattr(solver, "KRYLOV_CYCLES", 1)

@@ -157,7 +157,7 @@ def test_where_rows_were_skipped_the_others_have_a_dimension_of_their_own(tmp_pa
     for name in ("absorption", "graph/indices"):
         writer.put(name, np.zeros((3, 2)))
     writer.put("labels", np.zeros(4))
-    assert dims("absorption") == ("clustered", "pick")
+    assert dims("absorption") == ("clustered", "chosen")
     assert dims("graph/indices") == ("clustered", "neighbor")
     assert dims("labels") == ("row",)
     assert "graph/indices" in writer
