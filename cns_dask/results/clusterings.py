@@ -17,11 +17,11 @@ from cns_dask.smoothing.grid import Sources
 from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
-from cns_dask.storage.arrays import StoredArray, create_array, open_group
+from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
 from cns_dask.storage.locations import Location
 from cns_dask.storage.store import ResultStore, TemporaryFolder
 
-DONE = "done"
+COMPLETE = "complete"  # attribute of a group whose absorption is all there
 
 
 def stored_evidence(store: ResultStore, dimension: float | None, n_rows: int) -> Evidence:
@@ -54,7 +54,7 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     """The absorption at the representatives of each cluster (n, K), solved for if it is not there yet."""
     name = f"{choice.selection}-{choice.n_neighbors}-{choice.lam:.6g}-{choice.n_clusters}"
     folder = store.location / "at" / name
-    if folder.exists(DONE):
+    if _is_complete(folder):
         return StoredArray(open_group(folder, strict=True)["absorption"], owner=store)
     indices, by_cluster = store.array("graph/indices"), sources.by_cluster()
     owner = None
@@ -72,13 +72,20 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
         for start in range(0, len(by_cluster), width)
     ]
     compute(tasks, stage="absorption")
-    folder.write(DONE, b"")
+    open_group(folder, "r+").attrs.update({COMPLETE: True})
     return StoredArray(open_group(folder, strict=True)["absorption"], owner=owner or store)
+
+
+def _is_complete(folder: Location) -> bool:
+    """Whether the absorption in a folder is all there."""
+    return folder.exists("zarr.json") and open_group(folder).attrs.get(COMPLETE) is True
 
 
 def _create(folder: Location, indices: StoredArray, n_clusters: int) -> StoredArray:
     """An array for the absorption, in chunks of rows as the graph has them."""
-    folder.make()
+    for each in (folder.parent, folder):
+        each.make()
+        require_group(each)
     shape, chunks = (indices.shape[0], n_clusters), (indices.chunks[0], BLOCK_WIDTHS[0])
     return create_array(folder, "absorption", shape, chunks, "float64", compressed=True, dims=("row", "chosen"))
 

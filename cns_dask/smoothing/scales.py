@@ -22,7 +22,7 @@ data without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever 
     evidence_K = (d/2) log(r_{K+1} / r_K) / log(K_e / (K_e - 1)),
 
 the mean over the ks of the grid, at the smallest lam. In few dimensions, where walks do not mix, the graph of a small k
-falls apart by chance: there the k with the largest evidence is left out, so that none decides alone.
+falls apart by chance: there the k with the largest evidence is left out, so that none decides on K alone.
 (d/2) log(r_{K+1} / r_K) is the logarithm of a ratio of volumes: how many times more points walks have reached when they
 begin to leave. Beyond a hundredfold it is not better known, and counts no more (`LARGEST_GAP`); so a few rows far from
 all others do not outweigh everything else. K_e instead of K says the same: setting one row aside is not finding a
@@ -31,8 +31,9 @@ cluster.
 **Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4,
 ...) and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
 because these have no borders: the partition itself is no good. So there is structure only if, for some K, both the
-evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`. With more rows the latter goes to 0
-wherever there are no borders. Only K up to sqrt(n) count: smaller clusters have fewer rows than a walk has steps.
+evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`, and if the K of the largest evidence
+has borders at all (`LEAST_BORDERS`). With more rows the latter evidence goes to 0 wherever there are no borders. Only
+K up to sqrt(n) count in this test: smaller clusters have fewer rows than a walk has steps.
 
 **Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange
 most rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g
@@ -63,7 +64,9 @@ LEAST_NEIGHBORHOODS = 2
 #: Logarithm of a ratio of volumes beyond which a gap counts no more.
 LARGEST_GAP = np.log(100)
 #: Evidence below which there is no cluster structure.
-LEAST_STRUCTURE = 1.5
+LEAST_STRUCTURE = 1.75
+#: The same, with borders, for the number of clusters that stands out most.
+LEAST_BORDERS = 0.1
 #: Rate below which walks hardly ever leave.
 HARDLY_EVER = 0.01
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
@@ -103,25 +106,24 @@ class Evidence:
 
     @property
     def total(self) -> FloatArray:
-        """The evidence for each K (K,)."""
-        return self._over_ks(self.values)
+        """The evidence for each K (K,): over the ks, where walks do not mix without the largest of three or more."""
+        if self.mixes or len(self.values) < 3:
+            return np.asarray(self.values.mean(axis=0))
+        return np.asarray(np.sort(self.values, axis=0)[:-1].mean(axis=0))
 
     @property
     def structure(self) -> float:
-        """The evidence that there are clusters at all."""
-        most = math.isqrt(self.n_rows)
-        return float(np.minimum(self.total, 2 * self._over_ks(self.with_borders))[:most].max(initial=0.0))
+        """The evidence that there are clusters at all; 0 if the best number of them has no borders."""
+        with_borders = self.with_borders.mean(axis=0)
+        if with_borders[int(self.total.argmax())] < LEAST_BORDERS:
+            return 0.0
+        both = np.minimum(self.values.mean(axis=0), 2 * with_borders)
+        return float(both[: math.isqrt(self.n_rows)].max(initial=0.0))
 
     def near(self, n_clusters: int) -> float:
         """The largest evidence for a number of clusters or one near it."""
         width = round(NEAR * n_clusters)
         return float(self.total[max(1, n_clusters - width - 1) : n_clusters + width].max(initial=0.0))
-
-    def _over_ks(self, values: FloatArray) -> FloatArray:
-        """The mean over the ks; where walks do not mix, without the largest of three or more."""
-        if self.mixes or len(values) < 3:
-            return np.asarray(values.mean(axis=0))
-        return np.asarray(np.sort(values, axis=0)[:-1].mean(axis=0))
 
 
 def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: int) -> Chain:

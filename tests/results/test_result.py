@@ -51,7 +51,8 @@ def test_open_result_gives_lazy_rows_and_all_that_was_found(path, blobs):
     assert result.best_by_n_clusters()[0].value == result.selection.paper.value
     assert result.selection.used == result.choice
     assert result.stored("absorption").shape == (600, result.choice.n_clusters)
-    assert result.evidence.shape == (4, 50)
+    assert result.evidence.values.shape == result.evidence.with_borders.shape == (4, 50)
+    assert result.evidence.structure == result.selection.structure
     assert f"{result.choice.n_clusters} clusters" in repr(result)
     assert result.verdict.sentence in repr(result)
     assert set(result.details) >= {"settings", "choice", "largest_residual", "versions", "seconds", "n_candidates"}

@@ -6,7 +6,7 @@ from cns_dask import CNS
 from cns_dask.errors import ChoiceWarning
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import PARTS, Choice
-from cns_dask.smoothing.scales import Selection
+from cns_dask.smoothing.scales import Evidence, Selection
 from cns_dask.smoothing.verdict import (
     Verdict,
     clusters_in_words,
@@ -50,20 +50,20 @@ def parts_of(surface, noise, at):
 #: Standard error of a mean over the parts, where they differ from it by 1.
 ERROR = np.sqrt(PARTS / (PARTS - 1)) / np.sqrt(PARTS)
 #: Evidence of three ks for K = 1, ..., 8: nothing stands out.
-NOTHING = np.zeros((3, 8))
+NOTHING = Evidence(np.zeros((3, 8)), np.zeros((3, 8)), 8.0, 1000)
 
 
 def evidence_for(**values):
     """Evidence by K as k2=..., one value for all ks or three."""
-    evidence = NOTHING.copy()
+    evidence = np.zeros((3, 8))
     for name, value in values.items():
         evidence[:, int(name[1:]) - 1] = value
-    return evidence
+    return Evidence(evidence, evidence, 8.0, 1000)
 
 
 def judged(chosen, evidence=NOTHING, surface=None, noise=0.0, n_clusters=None, second=3):
     surface = surface_with(chosen.paper.n_clusters, second) if surface is None else surface
-    return judge(chosen, GRID, surface, parts_of(surface, noise, second), evidence, 1000, n_clusters)
+    return judge(chosen, GRID, surface, parts_of(surface, noise, second), evidence, n_clusters)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,20 @@ def test_a_criterion_that_rises_at_the_edge_of_the_grid_is_in_doubt(at_k, at_lam
     assert judged(chosen, surface=edge_surface(at_k, at_lam)).doubts == (RISING.format(words),)
 
 
+def test_an_edge_is_no_doubt_if_the_evidence_confirms_the_number():
+    chosen = selection(by_paper(4, 15), scales=by_scales(4))
+    surface = edge_surface(2, 1)
+    assert judged(chosen, evidence_for(k4=9, k2=4), surface).doubts == ()
+    assert judged(chosen, evidence_for(k4=9, k2=5), surface).doubts == (RISING.format("larger k than 15"),)
+
+
 def test_an_edge_where_the_number_of_clusters_stays_the_same_is_no_doubt():
     surface = edge_surface(2, 1)
     surface[1, 1, 3] = 0.9
     assert judged(selection(by_paper(4, 15)), surface=surface).doubts == ()
     alone = Grid((5,), (0.1,), 6, 8)
     surface = surface_with(4, 3)[1:2, 1:2]
-    assert judge(selection(by_paper(4, 5, 0.1)), alone, surface, parts_of(surface, 0, 3), NOTHING, 1000).doubts == ()
+    assert judge(selection(by_paper(4, 5, 0.1)), alone, surface, parts_of(surface, 0, 3), NOTHING).doubts == ()
 
 
 def test_no_other_number():
@@ -200,7 +207,8 @@ def test_no_other_number():
 
 
 def test_a_runner_up_of_one_k_has_no_noise():
-    other = runner_up_of_scales(by_scales(2), evidence_for(k2=9, k3=6)[:1])
+    evidence = evidence_for(k2=9, k3=6).values[:1]
+    other = runner_up_of_scales(by_scales(2), Evidence(evidence, evidence, 8.0, 1000))
     assert (other.n_clusters, other.errors, other.share) == (3, np.inf, pytest.approx(2 / 3))
 
 
