@@ -149,7 +149,7 @@ class Result:
         --------
         >>> from cns_dask.demo import demo_result
         >>> demo_result().verdict.sentence
-        '4 clusters'
+        '4 clusters, clearly: next best is 3 with 44 % of the evidence.'
         """
         stored = self._store.attributes.get("verdict")
         if isinstance(stored, dict) and isinstance(stored.get("doubts"), list):
@@ -174,7 +174,7 @@ class Result:
         --------
         >>> from cns_dask.demo import demo_result
         >>> [scale.n_clusters for scale in demo_result().scales]
-        [4]
+        [4, 12]
         """
         return stable_scales(self)
 
@@ -185,7 +185,7 @@ class Result:
         --------
         >>> from cns_dask.demo import demo_result
         >>> [layer.n_clusters for layer in demo_result().layers()]
-        [4]
+        [12, 4]
         """
         return layers_of(self)
 
@@ -198,8 +198,8 @@ class Result:
         Examples
         --------
         >>> from cns_dask.demo import demo_result
-        >>> demo_result().tree
-        {(1, 0): [(0, 0), (0, 1), (0, 2), (0, 3)]}
+        >>> demo_result().tree[2, 0]  # the root
+        [(1, 0), (1, 1), (1, 2), (1, 3)]
         """
         return tree_of(self.layers())
 

@@ -22,7 +22,7 @@ data without structure the rates follow Weyl's law, r_K ~ (K-1)^(2/d), whatever 
     evidence_K = (d/2) log(r_{K+1} / r_K) / log(K_e / (K_e - 1)),
 
 the mean over the ks of the grid, at the smallest lam. In few dimensions, where walks do not mix, the graph of a small k
-falls apart by chance: there the k with the largest evidence is left out, so that none decides on K alone.
+falls apart by chance: there the smallest and the largest evidence are left out, so that no k decides on K alone.
 (d/2) log(r_{K+1} / r_K) is the logarithm of a ratio of volumes: how many times more points walks have reached when they
 begin to leave. Beyond a hundredfold it is not better known, and counts no more (`LARGEST_GAP`); so a few rows far from
 all others do not outweigh everything else. K_e instead of K says the same: setting one row aside is not finding a
@@ -106,10 +106,10 @@ class Evidence:
 
     @property
     def total(self) -> FloatArray:
-        """The evidence for each K (K,): over the ks, where walks do not mix without the largest of three or more."""
+        """The evidence for each K (K,): over the ks, where walks do not mix without the smallest and the largest."""
         if self.mixes or len(self.values) < 3:
             return np.asarray(self.values.mean(axis=0))
-        return np.asarray(np.sort(self.values, axis=0)[:-1].mean(axis=0))
+        return np.asarray(np.sort(self.values, axis=0)[1:-1].mean(axis=0))
 
     @property
     def structure(self) -> float:

@@ -1,6 +1,6 @@
 """The whole automatic fit against the price of one neighbour graph, and against others' whole clusterings.
 
-    python examples/benchmarks/fit.py [FOLDER] [--parts warm million cold growth workers decisions profile]
+    python examples/benchmarks/fit.py [FOLDER] [--parts warm selection million cold growth workers decisions profile]
 
 FOLDER holds data sets as .npz files with X; without it only generated data are run. Every ratio compares two times of
 one run on one machine: the absolute times mean nothing. The yardstick is one warm `pynndescent.NNDescent` build with as
@@ -29,7 +29,7 @@ from cns_dask.progress import Progress
 from cns_dask.results.result import Result
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
-PARTS = ("warm", "million", "cold", "growth", "workers", "decisions", "profile")
+PARTS = ("warm", "selection", "million", "cold", "growth", "workers", "decisions", "profile")
 BEFORE = ("preprocess", "points", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
 
 
@@ -78,6 +78,18 @@ def warm(sets: dict[str, np.ndarray], folder: Path) -> None:
             f"| {by_stage(stages)} |",
             flush=True,
         )
+
+
+def selection(sets: dict[str, np.ndarray], folder: Path) -> None:
+    """What `auto` costs beside `paper`, with the grid solved as loosely; each the best of two."""
+    for name, X in sets.items():
+        source = stored(X, folder, name)
+        times = {
+            choice: min(timed_fit(source, folder, selection=choice, grid_tol=1e-4)[0] for _ in range(2))
+            for choice in ("paper", "auto")
+        }
+        ratio = times["auto"] / times["paper"]
+        print(f"{name}: auto {times['auto']:.1f} s, paper {times['paper']:.1f} s, ratio {ratio:.2f}", flush=True)
 
 
 def million(n_rows: int, folder: Path) -> None:
@@ -212,6 +224,7 @@ def main() -> None:
         for part in options.parts:
             {
                 "warm": lambda: warm(sets, folder),
+                "selection": lambda: selection(sets, folder),
                 "million": lambda: million(10 * options.rows, folder),
                 "cold": lambda: cold(options.rows, folder),
                 "growth": lambda: growth(folder, options.rows // 2),

@@ -59,14 +59,9 @@ def leiden(X):
     """Modularity at resolution 1 on the graph of 15 neighbours."""
     import igraph
 
-    edges = np.argwhere(kneighbors_graph(X, min(15, len(X) - 1)).toarray()) if len(X) <= 2000 else _edges(X)
-    graph = igraph.Graph(n=len(X), edges=edges).simplify()
+    neighbors = kneighbors_graph(X, min(15, len(X) - 1)).tocoo()
+    graph = igraph.Graph(n=len(X), edges=np.column_stack([neighbors.row, neighbors.col])).simplify()
     return np.array(graph.community_leiden(objective_function="modularity", n_iterations=-1).membership)
-
-
-def _edges(X):
-    graph = kneighbors_graph(X, 15).tocoo()
-    return np.column_stack([graph.row, graph.col])
 
 
 def evoc(X):
@@ -194,8 +189,8 @@ def main():
         rows.append(compare(name, X, y, peers))
         print(name, {key: round(value) for key, value in rows[-1].items() if key.endswith(("AMI", " K"))}, flush=True)
     if rows:
-        with open(options.out / "quality.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, methods_fields(rows), extrasaction="ignore")
+        with (options.out / "quality.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[-1]), extrasaction="ignore")
             writer.writeheader()
             writer.writerows(rows)
         text += tables(rows)
@@ -204,10 +199,6 @@ def main():
         text += count_right(options.seeds, options.rows)
     (options.out / "quality.md").write_text(text)
     print(text)
-
-
-def methods_fields(rows):
-    return list(rows[-1])
 
 
 if __name__ == "__main__":

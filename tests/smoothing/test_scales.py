@@ -217,7 +217,7 @@ def test_in_few_dimensions_no_k_decides_alone():
     for dimension in (2.0, 3.0, None):
         evidence = Evidence(values, values, dimension, 900)
         assert not evidence.mixes
-        assert evidence.total.tolist() == [0, 2, 2]
+        assert evidence.total.tolist() == [0, 2.5, 2]
         assert evidence.structure == 3.75  # of all ks
     evidence = Evidence(values, values, 3.01, 900)
     assert evidence.mixes
