@@ -31,9 +31,9 @@ cluster.
 **Nothing to find.** The evidence of data without structure is about 1, but a ring has its rates in pairs (1, 1, 4, 4,
 ...) and a disc nearly so, which looks like three clusters. Walks leave thirds of a ring at a much larger rate than r_3,
 because these have no borders: the partition itself is no good. So there is structure only if, for some K, both the
-evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`, and if the K of the largest evidence
-has borders at all (`LEAST_BORDERS`). With more rows the latter evidence goes to 0 wherever there are no borders. Only
-K up to sqrt(n) count in this test: smaller clusters have fewer rows than a walk has steps.
+evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE`. With more rows the latter goes to 0
+wherever there are no borders. Where walks do not mix, the K of the largest evidence must have borders too, however few
+(`LEAST_BORDERS`), and only K up to sqrt(n) count: smaller clusters have fewer rows than a walk has steps.
 
 **Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange
 most rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g
@@ -113,11 +113,13 @@ class Evidence:
 
     @property
     def structure(self) -> float:
-        """The evidence that there are clusters at all; 0 if the best number of them has no borders."""
+        """The evidence that there are clusters at all."""
         with_borders = self.with_borders.mean(axis=0)
+        both = np.minimum(self.values.mean(axis=0), 2 * with_borders)
+        if self.mixes:
+            return float(both.max(initial=0.0))
         if with_borders[int(self.total.argmax())] < LEAST_BORDERS:
             return 0.0
-        both = np.minimum(self.values.mean(axis=0), 2 * with_borders)
         return float(both[: math.isqrt(self.n_rows)].max(initial=0.0))
 
     def near(self, n_clusters: int) -> float:

@@ -228,8 +228,9 @@ def test_in_few_dimensions_no_k_decides_alone():
 def test_clusters_with_fewer_rows_than_a_walk_has_steps_are_no_structure():
     values = np.zeros((1, 20))
     values[0, 9] = 5  # 10 clusters
-    assert Evidence(values, values, 8.0, 100).structure == 5
-    assert Evidence(values, values, 8.0, 99).structure == 0
+    assert Evidence(values, values, 2.0, 100).structure == 5
+    assert Evidence(values, values, 2.0, 99).structure == 0
+    assert Evidence(values, values, 8.0, 99).structure == 5  # where walks mix, they need fewer
 
 
 GRID = Grid((5, 10), (0.1, 0.2), 6, 6)
