@@ -153,8 +153,8 @@ def _doubts(selection: Selection, grid: Grid, surface: FloatArray, other: Runner
     used, doubts = selection.used, []
     if used.n_clusters == _largest(used, grid) > 1:
         doubts.append(f"K = {used.n_clusters} is the largest number of clusters that is tried. Raise max_clusters.")
-    is_confirmed = other is not None and other.share is not None  # by the scales
-    if used.selection == "paper" and not is_confirmed and (edge := _rising_edge(used, grid, surface)):
+    is_clear = other is not None and (other.share is not None or other.errors >= CLEAR)
+    if used.selection == "paper" and not is_clear and (edge := _rising_edge(used, grid, surface)):
         doubts.append(f"The criterion still rises at the edge of the grid, where K changes: {edge}.")
     if other is not None and other.errors < AHEAD and (other.share is None or other.share > CLEAR_SHARE):
         doubts.append(f"{other.n_clusters} clusters are as good as {used.n_clusters} within noise.")
