@@ -14,7 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import ChoiceWarning, NotConvergedWarning
+from cns_dask.errors import ChoiceWarning
 from cns_dask.execution.compute import compute
 from cns_dask.execution.memory import Memory, watched_memory
 from cns_dask.execution.run import Piece, Run
@@ -32,6 +32,7 @@ from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
 from cns_dask.smoothing.plan import memberships_stage
 from cns_dask.smoothing.scales import Evidence
+from cns_dask.smoothing.solver import warn_if_not_converged
 from cns_dask.smoothing.verdict import Verdict, count_confident, judge, low_confidence
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
@@ -105,9 +106,9 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
     describe(job, settings, graph, grid, verdict, memory, run)
     for doubt in verdict.doubts:
         warnings.warn(doubt, ChoiceWarning, stacklevel=3)
-    _warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
+    warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
     grid_tol = settings.tol_of_grid(job.n_rows)
-    _warn_if_not_converged(grid.grid_residual, "grid_tol", grid_tol, "another k, lam or K may be the better choice")
+    warn_if_not_converged(grid.grid_residual, "grid_tol", grid_tol, "another k, lam or K may be the better choice")
 
 
 def make_points(job: Job, settings: Settings, run: Run) -> Transform:
@@ -293,14 +294,3 @@ def _storable_names(names: tuple[Any, ...] | None) -> list[Any] | None:
 
 def _as_json(value: float) -> float | None:
     return value if np.isfinite(value) else None  # JSON has no NaN
-
-
-def _warn_if_not_converged(residual: float, name: str, tol: float, consequence: str) -> None:
-    """Tell the caller when absorption was not solved to the tolerance."""
-    if not residual <= tol:
-        warnings.warn(
-            f"The solver reached a residual of {residual:.1e} instead of {name} = {tol:.1e}: {consequence}. "
-            f"Use a larger {name} or lam.",
-            NotConvergedWarning,
-            stacklevel=3,
-        )

@@ -74,11 +74,13 @@ def _clusters(result: Result, n_clusters: int | None) -> Table:
         for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
             table.add_row(str(label), str(size), str(row))
         return table
-    choice, labels = result.choice_at(n_clusters), result.at(n_clusters).labels.compute()
+    from cns_dask.results.scales import sizes_of
+
+    choice = result.choice_at(n_clusters)
     title = f"{n_clusters} clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
     table = Table("cluster", "rows", title=title, title_justify="left")
-    for label in range(n_clusters):
-        table.add_row(str(label), str(int((labels == label).sum())))
+    for label, size in enumerate(sizes_of(result.at(n_clusters).labels)):
+        table.add_row(str(label), str(size))
     return table
 
 

@@ -5,7 +5,10 @@ the workers, when it is first asked for. It is kept in the result, in the folder
 that cannot be written to.
 """
 
+from dataclasses import replace
+
 import dask
+import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, IntArray
@@ -13,9 +16,9 @@ from cns_dask.errors import InvalidSettingError, StoreError
 from cns_dask.execution.compute import compute
 from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.criterion import Choice
-from cns_dask.smoothing.grid import Sources
+from cns_dask.smoothing.grid import Sources, sources_of
 from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
 from cns_dask.storage.locations import Location
@@ -39,15 +42,11 @@ def choice_at(store: ResultStore, grid: Grid, evidence: Evidence, settings: Sett
 
 def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:
     """The rows that represent the clusters of a choice, by their numbers among the clustered rows."""
-    at, K = grid.ks.index(choice.n_neighbors), choice.n_clusters
-    if choice.selection == "paper" or K == 1:
-        rows, clusters = store.read("picks")[at, grid.lams.index(choice.lam), :K], np.arange(K)
-    else:
-        of_candidates = store.read("candidate_clusters")[at, K - 1]
-        rows, clusters = store.read("candidates")[at][of_candidates >= 0], of_candidates[of_candidates >= 0]
-    if "rows" in store:
-        rows = np.searchsorted(np.asarray(store.array("rows")[...]), rows)
-    return Sources(rows, clusters)
+    sources = sources_of(choice, grid, *(store.read(name) for name in ("picks", "candidates", "candidate_clusters")))
+    if "rows" not in store:
+        return sources
+    numbers = da.searchsorted(store.open("rows"), da.from_array(sources.rows)).compute()
+    return replace(sources, rows=np.asarray(numbers))
 
 
 def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: float, seed: int) -> StoredArray:
@@ -71,7 +70,8 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
         )
         for start in range(0, len(by_cluster), width)
     ]
-    compute(tasks, stage="absorption")
+    residual = float(np.max(compute(tasks, stage="absorption")))
+    warn_if_not_converged(residual, "tol", tol, "memberships may be off by as much")
     open_group(folder, "r+").attrs.update({COMPLETE: True})
     return StoredArray(open_group(folder, strict=True)["absorption"], owner=owner or store)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import dask.array as da
 import jinja2
 import numpy as np
 from markupsafe import Markup
@@ -22,7 +21,7 @@ from cns_dask.errors import CNSError, OutputError
 from cns_dask.neighbors.graph import describe_quality
 from cns_dask.results.history import changes_in_words
 from cns_dask.results.result import Result
-from cns_dask.results.scales import contingency, explain
+from cns_dask.results.scales import explain, sizes_of
 from cns_dask.smoothing.scales import LEAST_STRUCTURE
 
 SAMPLE_ROWS = 3000
@@ -120,9 +119,7 @@ def _steps_in_words(first: float, last: float) -> str:
 
 def _other_sizes(result: Result, n_clusters: int | None) -> list[tuple[int, int, str]]:
     """Sizes of the clusters of another number of them."""
-    labels = result.at(n_clusters).labels
-    counts = contingency(labels, da.zeros_like(labels))[:, 0]
-    return [(cluster, int(count), "") for cluster, count in enumerate(counts)]
+    return [(cluster, int(count), "") for cluster, count in enumerate(sizes_of(result.at(n_clusters).labels))]
 
 
 def _draw_scatter(axes: Any, points: FloatArray, labels: Any, confidence: Any) -> None:

@@ -103,6 +103,11 @@ def contingency(first: da.Array, second: da.Array) -> IntArray:
     return total
 
 
+def sizes_of(labels: da.Array) -> IntArray:
+    """Number of rows in each cluster, chunk by chunk."""
+    return np.asarray(contingency(labels, da.zeros_like(labels))[:, 0])
+
+
 def count_pairs(first: IntArray, second: IntArray) -> IntArray:
     """The same of some rows; those that are in no cluster do not count.
 

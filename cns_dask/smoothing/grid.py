@@ -149,7 +149,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     evidence = scales.evidence_of(chains, dimension, sizes.n_rows, sizes.grid.max_scale)
     basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid)
     selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
-    sources = sources_of(evaluation, sizes.grid, selected.used)
+    sources = sources_of(selected.used, sizes.grid, evaluation.picks, evaluation.candidates, evaluation.clusters)
     residual, n_passes = keep_absorption(run, sizes, walks[selected.used.n_neighbors], selected.used, sources, tol)
     return GridResult(
         evaluation,
@@ -166,13 +166,13 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     )
 
 
-def sources_of(evaluation: Evaluation, grid: Grid, choice: Choice) -> Sources:
+def sources_of(choice: Choice, grid: Grid, picks: IntArray, candidates: IntArray, clusters: IntArray) -> Sources:
     """The rows that represent the clusters of a choice: the picks, or all candidates of each cluster."""
     at, K = grid.ks.index(choice.n_neighbors), choice.n_clusters
     if choice.selection == "paper" or K == 1:
-        return Sources(evaluation.picks[at, grid.lams.index(choice.lam), :K], np.arange(K))
-    clusters = evaluation.clusters[at, K - 1]
-    return Sources(evaluation.candidates[at][clusters >= 0], clusters[clusters >= 0])
+        return Sources(picks[at, grid.lams.index(choice.lam), :K], np.arange(K))
+    of_candidates = clusters[at, K - 1]
+    return Sources(candidates[at][of_candidates >= 0], of_candidates[of_candidates >= 0])
 
 
 def most_prominent_sources(sources: Sources, candidates: Candidates) -> IntArray:

@@ -148,7 +148,7 @@ def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: i
         cluster_of_group = largest_first(cut(vectors, K), group_masses)
         clusters[K - 1] = np.where(group >= 0, cluster_of_group[np.searchsorted(present, group)], -1)
         members = (cluster_of_group[None, :] == np.arange(K)[:, None]).astype(float)
-        leaving[K - 1] = rates_of(members @ group_flow @ members.T)[0][-1] if members.any(axis=1).all() else 1.0
+        leaving[K - 1] = rates_of(members @ group_flow @ members.T)[0][-1]
         shares = members @ group_masses / max(1.0, group_masses.sum())
         effective[K - 1] = np.exp(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
     within = max(mixing_rate(flow, group, present, group_masses), float(rates[-1]))
@@ -201,8 +201,9 @@ def cut(vectors: FloatArray, n_clusters: int) -> IntArray:
 
     V = vectors[:, :n_clusters]
     pivots = qr(V.T, mode="economic", pivoting=True)[2][:n_clusters]
-    turned = V @ polar(V[pivots].T)[0]
-    return np.asarray(np.abs(turned).argmax(axis=1))
+    clusters = np.abs(V @ polar(V[pivots].T)[0]).argmax(axis=1)
+    clusters[pivots] = np.arange(len(pivots))  # so that none is empty
+    return np.asarray(clusters)
 
 
 def largest_first(clusters: IntArray, masses: FloatArray) -> IntArray:

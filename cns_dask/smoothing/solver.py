@@ -23,6 +23,7 @@ A change d of u in pass i (rounding, or small values that are dropped) changes t
 the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
+from cns_dask.errors import NotConvergedWarning
 from cns_dask.smoothing.passes import TILE_ROWS, add_tiles, aligned_zeros, smooth, smooth_tiles
 from cns_dask.smoothing.walk import Walk
 from cns_dask.storage.chunks import FLOAT_BYTES, clip
@@ -314,3 +316,14 @@ def _krylov(
         maxiter=KRYLOV_CYCLES,
     )
     return values, residual_of(neighbors, point, lam, values)
+
+
+def warn_if_not_converged(residual: float, name: str, tol: float, consequence: str) -> None:
+    """Tell the caller when absorption was not solved to the tolerance."""
+    if not residual <= tol:
+        warnings.warn(
+            f"The solver reached a residual of {residual:.1e} instead of {name} = {tol:.1e}: {consequence}. "
+            f"Use a larger {name} or lam.",
+            NotConvergedWarning,
+            stacklevel=3,
+        )

@@ -123,10 +123,10 @@ def test_progress_comes_to_its_end_without_distances_too(neighbors, tmp_path):
 def test_the_choice_of_the_paper_is_stored_whatever_chooses(selection, neighbors, points, dense, tmp_path):
     result, _, _ = searched(tmp_path, neighbors, points, selection=selection)
     np.testing.assert_allclose(result.evaluation.surface, dense.criterion, atol=1e-8)
-    paper = result.selection.paper
+    paper, found = result.selection.paper, result.evaluation
     assert (paper.n_neighbors, paper.lam, paper.n_clusters) == dense.choice
     assert (
-        sources_of(result.evaluation, GRID, paper).rows.tolist()
+        sources_of(paper, GRID, found.picks, found.candidates, found.clusters).rows.tolist()
         == dense.picks[dense.choice[:2]][: paper.n_clusters].tolist()
     )
 

@@ -212,6 +212,15 @@ def test_evidence_is_a_mean_over_the_ks_and_near_looks_at_neighbours_of_a_number
     assert [wide.near(K) for K in (29, 30, 33, 37, 38)] == [0, 1, 1, 1, 0]
 
 
+def test_no_cluster_of_a_cut_is_empty():
+    rng = np.random.default_rng(0)
+    for n_groups in (2, 5, 12):
+        flow = rng.random((n_groups, n_groups)) ** 8
+        vectors = rates_of(flow + flow.T)[1]
+        for K in range(1, n_groups + 1):
+            assert sorted(set(cut(vectors, K).tolist())) == list(range(K))
+
+
 def test_in_few_dimensions_no_k_decides_alone():
     values = np.array([[0.0, 9.0, 2.0], [0.0, 1.0, 5.0], [0.0, 2.0, 2.0], [0.0, 3.0, 2.0]])
     for dimension in (2.0, 3.0, None):
