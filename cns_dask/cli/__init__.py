@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ def main() -> None:
     """Run the command line."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    sys.unraisablehook = _ask_again
     with _exit_codes(debug="--debug" in sys.argv):
         from cns_dask.cli.commands import run
 
@@ -29,6 +31,15 @@ def main() -> None:
 def _stop(number: int, _: Any) -> None:
     signal.signal(number, signal.SIG_DFL)  # whoever asks twice means it
     raise _StoppedError(number)
+
+
+def _ask_again(ignored: Any) -> None:
+    """Python ignores what is raised while it frees an object; whoever asked to stop just then is heard a moment later."""
+    if not isinstance(ignored.exc_value, _StoppedError):
+        return sys.__unraisablehook__(ignored)
+    [number] = ignored.exc_value.args
+    signal.signal(number, _stop)
+    threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
 
 
 @contextmanager
