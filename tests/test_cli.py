@@ -89,7 +89,7 @@ def test_ctrl_c_gives_one_line_from_the_start_on(folder, tmp_path, after):
 
 
 def test_ctrl_c_is_heard_while_python_frees_an_object():
-    """Python ignores exceptions raised there: an import's locks are freed by a callback hundreds of times at the start."""
+    """Python ignores exceptions there, and imports free hundreds of locks at the start."""
     code = """
 import os, signal, time, cns_dask.cli, cns_dask.cli.commands
 class Freed:

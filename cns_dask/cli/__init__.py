@@ -34,12 +34,13 @@ def _stop(number: int, _: Any) -> None:
 
 
 def _ask_again(ignored: Any) -> None:
-    """Python ignores what is raised while it frees an object; whoever asked to stop just then is heard a moment later."""
-    if not isinstance(ignored.exc_value, _StoppedError):
-        return sys.__unraisablehook__(ignored)
-    [number] = ignored.exc_value.args
-    signal.signal(number, _stop)
-    threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
+    """Python ignores what is raised while it frees an object: whoever asked to stop just then is heard soon after."""
+    if isinstance(ignored.exc_value, _StoppedError):
+        [number] = ignored.exc_value.args
+        signal.signal(number, _stop)
+        threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 @contextmanager
