@@ -25,6 +25,8 @@ from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
 from cns_dask.progress import Progress
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
+from cns_dask.results.description import Description, check_description
+from cns_dask.results.history import Numbering
 from cns_dask.results.result import Result
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Settings
@@ -89,6 +91,8 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         if output.writer is not None:
             run_fit(job, settings, Run(output.writer, progress))
             job.check_unchanged(fingerprint)
+        else:
+            check_description(output.store)
     return Result(output.store)
 
 
@@ -99,11 +103,12 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         transform = None if job.data is None else make_points(job, settings, run)
         graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, run))
         grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
-        numbers = number_clusters(job, grid.selection.used.n_clusters, run)
-        write_memberships(job, numbers, run)
-    store_small_arrays(job, grid, numbers, transform, run.writer)
+        numbering = number_clusters(job, grid.selection.used.n_clusters, run)
+        write_memberships(job, numbering.numbers, run)
+    store_small_arrays(job, grid, numbering.numbers, transform, run.writer)
     verdict = verdict_on(job, settings, grid, run)
-    describe(job, settings, graph, grid, verdict, memory, run)
+    run.writer.describe_graph(**graph.as_attributes())
+    run.writer.describe(**asdict(describe(job, settings, transform, grid, numbering, verdict, memory, run)))
     for doubt in verdict.doubts:
         warnings.warn(doubt, ChoiceWarning, stacklevel=3)
     warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
@@ -161,10 +166,10 @@ def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
     )
 
 
-def number_clusters(job: Job, n_clusters: int, run: Run) -> list[int]:
+def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
     """The numbers of the clusters: 0, 1, ..., or those of the same clusters in a previous fit."""
     if job.previous is None or job.data is None:
-        return list(range(n_clusters))
+        return Numbering(list(range(n_clusters)), n_clusters)
     X = job.clustered_rows(run.share(job.data.X) if job.data.in_memory else job.data.X)
     P = run.writer.open("absorption")[:, :n_clusters].rechunk({1: -1})
     has_gaps = job.skips or job.previous.n_skipped > 0
@@ -175,9 +180,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> list[int]:
     with run.stage(job.plan.stage("match")) as stage:
         tally = sum_tallies(stage.run("match", pieces))
     numbers, changes = follow(tally, job.previous)
-    next_number = max(job.previous.next_number, max(numbers) + 1)
-    run.writer.describe(numbers=numbers, next_number=next_number, changes=asdict(changes))
-    return numbers
+    return Numbering(numbers, max(job.previous.next_number, max(numbers) + 1), changes)
 
 
 def write_memberships(job: Job, numbers: list[int], run: Run) -> None:
@@ -226,8 +229,6 @@ def store_small_arrays(
     if transform is not None:
         names = ("kept", "center", "scale", "components")
         arrays |= {f"transform/{name}": getattr(transform, name) for name in names}
-        plain = ("n_features", "normalize", "magnitude")
-        writer.describe(transform={name: getattr(transform, name) for name in plain})
     for name, values in arrays.items():
         if values is not None:
             writer.put(name, values)
@@ -254,30 +255,32 @@ def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> Verd
 def describe(
     job: Job,
     settings: Settings,
-    graph: GraphSummary,
+    transform: Transform | None,
     grid: GridResult,
+    numbering: Numbering,
     verdict: Verdict,
     memory: Memory,
     run: Run,
-) -> None:
-    """Store what is known about the result besides its arrays."""
-    run.writer.describe_graph(**graph.as_attributes())
-    run.writer.describe(
-        read_options={} if job.data is None else job.data.options,
-        features=None if job.data is None else _storable_names(job.data.names),
-        settings=settings.as_dict(),
-        choice=asdict(grid.selection.used),
-        selection=asdict(grid.selection),
-        within=None if job.within is None else job.within[1],
-        is_certain=job.sizes.tightens or settings.tol_of_grid(job.n_rows) <= settings.tol,
-        verdict=asdict(verdict),
+) -> Description:
+    """What is known about the result besides its arrays."""
+    return Description(
+        settings=settings,
+        choice=grid.selection.used,
+        selection=grid.selection,
+        verdict=verdict,
+        **vars(numbering),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
+        most_passes=grid.n_passes,
+        is_certain=job.sizes.tightens or settings.tol_of_grid(job.n_rows) <= settings.tol,
         largest_residual=_as_json(grid.residual),
         grid_residual=_as_json(grid.grid_residual),
-        most_passes=grid.n_passes,
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=run.progress.seconds,
-        memory=memory.as_dict(),
+        memory=memory.record(),
+        features=None if job.data is None else _storable_names(job.data.names),
+        read_options={} if job.data is None else job.data.options,
+        transform=None if transform is None else transform.summary,
+        within=None if job.within is None else job.within[1],
     )
 
 

@@ -1,5 +1,7 @@
 """The memory of a run: what was planned, what each process really used at most, and who ran short of it."""
 
+from __future__ import annotations
+
 import os
 import threading
 import warnings
@@ -7,13 +9,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from cns_dask.errors import MemoryPressureWarning
 from cns_dask.execution.cluster import active_client, processes
 
 POLL_SECONDS = 2.0
 SPILLED_BYTES = 64 * 2**20  # less does not matter: Dask begins early
+
+
+ByProcess = Annotated[dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**62)]], msgspec.Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class MemoryRecord:
+    """What is stored about the memory of a run, by process."""
+
+    planned_bytes: ByProcess
+    peak_bytes: ByProcess  # used at most
+    short_of_memory: dict[str, str]  # what happened to those that ran short
 
 
 @dataclass
@@ -29,9 +45,9 @@ class Memory:
         """Note what a process used at some moment, or at most."""
         self.peaks[process] = max(used, self.peaks.get(process, 0))
 
-    def as_dict(self) -> dict[str, Any]:
+    def record(self) -> MemoryRecord:
         """As stored with a result."""
-        return {"planned_bytes": self.planned, "peak_bytes": self.peaks, "short_of_memory": self.short}
+        return MemoryRecord(self.planned, self.peaks, self.short)
 
 
 @contextmanager

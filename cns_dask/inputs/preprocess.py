@@ -26,6 +26,16 @@ SHOWN_ROWS = 5  # of those that an error names
 EPSILON = float(np.finfo(np.float64).eps)
 
 
+@dataclass(frozen=True)
+class TransformSummary:
+    """What is stored of a transform besides its arrays."""
+
+    n_features: int  # as of a `Transform`
+    normalize: bool
+    magnitude: float
+    axes_error: float | None = None
+
+
 @recordable
 @dataclass(frozen=True)
 class Transform:
@@ -40,6 +50,12 @@ class Transform:
     #: Norm that a row of the largest scaled values would have: rounding errors of the centring are a few units in its
     #: last place
     magnitude: float
+    axes_error: float | None = None  # relative residual of axes that were found by iteration; None for exact ones
+
+    @property
+    def summary(self) -> TransformSummary:
+        """What is stored of it besides its arrays."""
+        return TransformSummary(self.n_features, self.normalize, self.magnitude, self.axes_error)
 
 
 def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_chunk: int) -> tuple[Stage, Stage]:

@@ -20,9 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
+from cns_dask.errors import NotAResultError
 from cns_dask.neighbors.distances import QUERIES_AT_ONCE, merge_nearest, shrinkage, visit_cells
 from cns_dask.neighbors.exact import with_roots
+from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.numeric import project_block, workspace
+from cns_dask.storage.records import typed_record
 from cns_dask.storage.store import ResultStore
 
 LLOYD_STEPS = 8  # of k-means: cells need not be the best, only compact
@@ -44,9 +47,13 @@ def stored_cells(store: ResultStore) -> Cells | None:
     """The cells in a store, opened; None if there are none."""
     if "cells/points" not in store:
         return None
-    names = ("centers", "starts", "points", "rows", "offset")
-    arrays = {name: store.array(f"cells/{name}") for name in names}
-    return Cells(**arrays, reach=store.graph_attributes["reach"])
+    small = {name: store.read(f"cells/{name}") for name in ("centers", "starts", "offset")}
+    large = {name: store.array(f"cells/{name}") for name in ("points", "rows")}
+    reach, edges = typed_record(GraphSummary, store.graph_attributes, "its graph").reach, small["starts"]
+    is_whole = edges[0] == 0 and edges[-1] == large["rows"].shape[0] and (np.diff(edges) >= 0).all()
+    if reach is None or not reach >= 0 or not is_whole:
+        raise NotAResultError("This is not a result of cns_dask: its cells do not hold all rows, or have no reach.")
+    return Cells(**small, **large, reach=reach)
 
 
 def learn_centers(sample: list[FloatArray], n_cells: int, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -136,6 +143,8 @@ def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tupl
     own = nearest_centers(points, np.asarray(cells.centers[...]))[:, 0]
     order = np.argsort(own, kind="stable")
     nearest = with_roots(search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors))
+    if nearest[1].max(initial=0) >= cells.rows.shape[0]:
+        raise NotAResultError("This is not a result of cns_dask: its cells hold rows that do not exist.")
     back = np.argsort(order)
     return nearest[0][back], nearest[1][back]
 

@@ -1,15 +1,16 @@
 """A kNN graph as a record: its lists, how they were found, and how good they are."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from cns_dask.array_types import ArrayLike
-from cns_dask.errors import NotAResultError
 from cns_dask.neighbors.recall import Recall
 from cns_dask.storage.records import recordable, typed_record
 from cns_dask.storage.store import ResultStore
 
-METHODS_OF_GRAPHS = ("exact", "cells", "descent", "given")
+GraphMethod = Annotated[str, msgspec.Meta(pattern="^(exact|cells|descent|given)$")]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NeighborGraph:
 class GraphSummary:
     """What is stored about a graph besides its lists."""
 
-    method: str  # as of a `NeighborGraph`
+    method: GraphMethod  # as of a `NeighborGraph`
     recall: tuple[Recall, ...] = ()
     reach: float | None = None  # of the search in cells: it visits cells nearer than this times the k-th distance
     visited_per_row: float | None = None  # rows that such a search visits on average
@@ -55,16 +56,9 @@ class GraphSummary:
 
 def stored_graph(store: ResultStore) -> NeighborGraph:
     """The graph in a store, opened lazily."""
-    attributes = store.graph_attributes
+    summary = typed_record(GraphSummary, store.graph_attributes, "its graph")
     distances = store.open("graph/distances") if "graph/distances" in store else None
-    method, recall = attributes.get("method"), attributes.get("recall")
-    if method not in METHODS_OF_GRAPHS or not isinstance(recall, list):
-        raise NotAResultError(
-            f"This is not a result of cns_dask: its graph was found by {method!r}, with recall {recall!r}."
-        )
-    return NeighborGraph(
-        store.open("graph/indices"), distances, method, tuple(typed_record(Recall, each) for each in recall)
-    )
+    return NeighborGraph(store.open("graph/indices"), distances, summary.method, summary.recall)
 
 
 def describe_quality(graph: NeighborGraph) -> str:

@@ -2,10 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from cns_dask.errors import NotAResultError
-from cns_dask.storage.records import typed_record
 
 
 @dataclass(frozen=True)
@@ -33,20 +29,13 @@ class Changes:
     drift: Drift  # the rows against those of the previous fit
 
 
-def stored_changes(attribute: Any) -> Changes | None:
-    """The changes in the attributes of a result; None if there was no previous fit."""
-    if attribute is None:
-        return None
-    try:
-        births, deaths = (tuple(map(int, attribute[name])) for name in ("births", "deaths"))
-        splits, merges = (
-            tuple((int(one), tuple(map(int, others))) for one, others in attribute[name])
-            for name in ("splits", "merges")
-        )
-        kept, drift = float(attribute["kept"]), typed_record(Drift, attribute["drift"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotAResultError(f"This is not a result of cns_dask: its changes are {attribute!r}.") from error
-    return Changes(births, deaths, splits, merges, kept, drift)
+@dataclass(frozen=True)
+class Numbering:
+    """The numbers of the clusters of a fit."""
+
+    numbers: list[int]  # of every cluster, in the order of the columns of the absorption
+    next_number: int  # the smallest that no cluster has had, here or in the fits that this one followed
+    changes: Changes | None = None  # since the previous fit, if there was one
 
 
 def changes_in_words(changes: Changes | None) -> list[str]:

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
+from cns_dask.errors import InvalidDataError, NotAResultError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED
@@ -22,7 +22,8 @@ from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.results.clusterings import absorption_at, choice_at, sources_at, stored_evidence
-from cns_dask.results.history import Changes, stored_changes
+from cns_dask.results.description import Description, check_description, read_description
+from cns_dask.results.history import Changes
 from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Grid, Settings, check_integer
@@ -32,7 +33,6 @@ from cns_dask.smoothing.scales import Evidence, Selection
 from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.locations import Location
-from cns_dask.storage.records import typed_record
 from cns_dask.storage.store import ResultStore, open_store
 
 
@@ -51,6 +51,10 @@ class Result:
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
+
+    @cached_property
+    def _description(self) -> Description:
+        return read_description(self._store)
 
     def __repr__(self) -> str:
         choice = self.choice
@@ -99,10 +103,7 @@ class Result:
     @property
     def within(self) -> int | None:
         """The cluster of another fit whose rows were clustered further; None for all rows."""
-        within = self._store.attributes.get("within")
-        if within is not None and type(within) is not int:
-            raise NotAResultError(f"This is not a result of cns_dask: it is within the cluster {within!r}.")
-        return within
+        return self._description.within
 
     @property
     def representatives(self) -> IntArray:
@@ -126,22 +127,17 @@ class Result:
         limits = (self._store.array(name).shape[0] for name in ("n_clusters", "scale"))
         return Grid(tuple(ks.tolist()), tuple(lams.tolist()), *limits)
 
-    @cached_property
+    @property
     def choice(self) -> Choice:
         """The chosen k, lam and K, and their margin."""
-        return typed_record(Choice, self._store.attributes.get("choice"))
+        return self._description.choice
 
-    @cached_property
+    @property
     def selection(self) -> Selection:
         """Which choice was used and why, and those of the paper's criterion and of the scales."""
-        stored = self._store.attributes.get("selection")
-        if not isinstance(stored, dict):
-            raise NotAResultError("This is not a result of cns_dask: it does not say how the choice was made.")
-        choices = {name: stored.get(name) for name in ("used", "paper", "scales")}
-        typed = {name: None if each is None else typed_record(Choice, each) for name, each in choices.items()}
-        return typed_record(Selection, {**stored, **typed})
+        return self._description.selection
 
-    @cached_property
+    @property
     def verdict(self) -> Verdict:
         """How sure the choice is: one sentence, and doubts.
 
@@ -151,15 +147,12 @@ class Result:
         >>> demo_result().verdict.sentence
         '4 clusters, clearly: next best is 3 with 44 % of the evidence.'
         """
-        stored = self._store.attributes.get("verdict")
-        if isinstance(stored, dict) and isinstance(stored.get("doubts"), list):
-            stored = {**stored, "doubts": tuple(map(str, stored["doubts"]))}
-        return typed_record(Verdict, stored)
+        return self._description.verdict
 
     @property
     def is_certain(self) -> bool:
         """Whether the choice was made with absorption that was solved to `tol`, so that no rounding can change it."""
-        return self._store.attributes.get("is_certain") is True
+        return self._description.is_certain
 
     @property
     def evidence(self) -> Evidence:
@@ -206,24 +199,17 @@ class Result:
     @property
     def settings(self) -> Settings:
         """The parameters of the fit."""
-        try:
-            return Settings(**self._store.attributes["settings"])
-        except (KeyError, TypeError, InvalidSettingError) as error:
-            raise NotAResultError(f"This is not a result of cns_dask: its settings are not valid ({error}).") from error
+        return self._description.settings
 
     @property
     def largest_residual(self) -> float:
         """Largest residual of the stored absorption, which bounds the error of every membership; NaN if not finite."""
-        return self._residual("largest_residual")
+        return _residual(self._description.largest_residual)
 
     @property
     def grid_residual(self) -> float:
         """Largest residual of the absorption that the grid was evaluated with."""
-        return self._residual("grid_residual")
-
-    def _residual(self, name: str) -> float:
-        stored = self._store.attributes[name]
-        return float("nan") if stored is None else float(stored)
+        return _residual(self._description.grid_residual)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -233,20 +219,13 @@ class Result:
     @property
     def seconds(self) -> dict[str, float]:
         """How long each stage took, in the run that ended."""
-        seconds = self._store.attributes.get("seconds")
-        if not isinstance(seconds, dict) or not all(isinstance(value, float | int) for value in seconds.values()):
-            raise NotAResultError(f"This is not a result of cns_dask: its seconds per stage are {seconds!r}.")
-        return seconds
+        return self._description.seconds
 
     @property
     def memory(self) -> tuple[int, int]:
         """Largest memory of a process, measured and planned, in bytes."""
-        memory: Any = self._store.attributes.get("memory")
-        try:
-            used, planned = (max(map(int, memory[name].values())) for name in ("peak_bytes", "planned_bytes"))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NotAResultError(f"This is not a result of cns_dask: its memory is {memory!r}.") from error
-        return used, planned
+        memory = self._description.memory
+        return max(memory.peak_bytes.values()), max(memory.planned_bytes.values())
 
     @property
     def graph(self) -> NeighborGraph:
@@ -281,13 +260,15 @@ class Result:
     @property
     def transform(self) -> Transform:
         """The fitted preprocessing."""
-        read = self._store.read
+        summary, read = self._description.transform, self._store.read
+        if summary is None:
+            raise NotAResultError("The result has no transform, because only a graph was clustered.")
         return Transform(
             kept=read("transform/kept"),
             center=read("transform/center"),
             scale=read("transform/scale"),
             components=read("transform/components") if "transform/components" in self._store else None,
-            **self._store.attributes["transform"],
+            **vars(summary),
         )
 
     def at(self, n_clusters: int | None = None, selection: str | None = None) -> Clustering:
@@ -354,20 +335,12 @@ class Result:
         >>> demo_result().numbers()
         [0, 1, 2, 3]
         """
-        n_chosen = self.choice.n_clusters
-        numbers: list[int] = self._store.attributes.get("numbers", list(range(n_chosen)))
-        is_complete = isinstance(numbers, list) and len(numbers) == n_chosen
-        if not is_complete or not all(type(number) is int for number in numbers):
-            raise NotAResultError(
-                f"This is not a result of cns_dask: its {n_chosen} clusters are numbered {numbers!r}."
-            )
-        return numbers
+        return self._description.numbers
 
     @property
     def next_number(self) -> int:
         """The smallest number that no cluster has had, here or in the fits that this one followed."""
-        number = self._store.attributes.get("next_number", 0)
-        return max(number if isinstance(number, int) else 0, self.choice.n_clusters)
+        return self._description.next_number
 
     @property
     def clusters(self) -> list[int]:
@@ -384,30 +357,26 @@ class Result:
         >>> result.sizes()
         array([116,  48,  76,  60])
         """
-        labels = da.maximum(self.labels, -1) + 1  # skipped rows first
         clusters = np.asarray(self.clusters)
-        counts = da.bincount(labels, minlength=int(clusters.max()) + 2).compute()
-        sizes: IntArray = np.asarray(counts, np.int64)[clusters + 1]
+        parts = (dask.delayed(count_labels)(block, clusters) for block in self.labels.to_delayed().ravel())
+        sizes: IntArray = np.sum(dask.compute(*parts), axis=0)
         return sizes
 
     @property
     def changes(self) -> Changes | None:
         """What has changed since the previous fit whose numbers were kept; None if there was none."""
-        return stored_changes(self._store.attributes.get("changes"))
+        return self._description.changes
 
     @property
     def read_options(self) -> dict[str, Any]:
         """The options with which the data were opened: see `open_data`."""
-        options = self._store.attributes.get("read_options", {})
-        plain = {name: value for name, value in options.items() if name in ("columns", "component", "features")}
-        if not all(isinstance(value, str | list) for value in plain.values()):
-            raise NotAResultError(f"This is not a result of cns_dask: its data were opened with {options!r}.")
-        return plain
+        options = self._description.read_options
+        return {name: value for name, value in options.items() if name in ("columns", "component", "features")}
 
     @property
     def columns(self) -> list[Any] | None:
         """Names of the features: the columns that the fit was asked to use, or all of a table; None for others."""
-        return self.read_options.get("columns") or _names(self._store.attributes.get("features"))
+        return self.read_options.get("columns") or self._description.features or None
 
     def to_dataframe(self, data: Any = None, *, memberships: bool = True, **options: Any) -> Any:
         """Label, confidence and memberships of every row as a table.
@@ -521,10 +490,14 @@ class Result:
         return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
 
 
-def _names(names: Any) -> list[Any] | None:
-    """Names from a store, which may be anything."""
-    is_list = isinstance(names, list) and all(isinstance(name, str | int) for name in names)
-    return names if is_list and names else None
+def count_labels(labels: IntArray, clusters: IntArray) -> IntArray:
+    """Rows in each of some clusters, which are sorted."""
+    at = np.minimum(np.searchsorted(clusters, labels), len(clusters) - 1)
+    return np.bincount(at[clusters[at] == labels], minlength=len(clusters))
+
+
+def _residual(stored: float | None) -> float:
+    return float("nan") if stored is None else stored
 
 
 def open_result(path: str | os.PathLike[str]) -> Result:
@@ -545,4 +518,6 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     ...     open_result(f"{folder}/clusters.zarr").choice.n_clusters
     4
     """
-    return Result(open_store(path, Kind.RESULT))
+    store = open_store(path, Kind.RESULT)
+    check_description(store)
+    return Result(store)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, IntArray
+from cns_dask.errors import NotAResultError
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.settings import check_integer
 from cns_dask.smoothing.passes import tile_reads
@@ -60,7 +61,10 @@ def walk_on(indices: ArrayLike, n_neighbors: int | None = None, order: IntArray 
     step = getattr(indices, "chunks", (n_rows,))[0]
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        neighbors[position[rows]] = position[np.asarray(indices[rows])[:, :k]]
+        listed = np.asarray(indices[rows])[:, :k]
+        if listed.min() < 0 or listed.max() >= n_rows:
+            raise NotAResultError("This is not a result of cns_dask: its graph lists rows that do not exist.")
+        neighbors[position[rows]] = position[listed]
     return Walk(neighbors, tile_reads(neighbors))
 
 

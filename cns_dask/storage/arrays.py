@@ -1,17 +1,19 @@
 """Zarr arrays: opened, created, and read and written by slices where a task needs them. The only door to zarr.
 
-Every chunk that we write carries a checksum, and the stores that hold them are tried again when they falter.
+Every chunk that we write carries a checksum: zarr checks it whenever it reads one, and we check it when a process maps
+one for the first time. The stores that hold them are tried again when they falter.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import dask.array as da
+import google_crc32c
 import numpy as np
 import zarr
 import zarr.codecs
@@ -149,6 +151,7 @@ class StoredArray:
         self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
         self.shards = array.shards
         self._files = _chunk_files(array)
+        self._is_checked = self._files is not None and _has_checksums(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(StoredArray, is_input=self._is_input), (self._array,)
@@ -214,6 +217,8 @@ class StoredArray:
         if not file.is_file():
             return None
         try:
+            if self._is_checked:
+                _check_file(file)
             mapped = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as one's own
         except ValueError as error:
             raise self._damaged(error) from error
@@ -344,6 +349,24 @@ def _chunk_files(array: zarr.Array[Any]) -> Path | None:
     by_folder = {"name": "default", "configuration": {"separator": "/"}}
     is_mappable = is_plain and metadata["chunk_key_encoding"] == by_folder and isinstance(root, Path)
     return Path(root) / array.path / "c" if is_mappable else None  # type: ignore[arg-type]
+
+
+def _has_checksums(array: zarr.Array[Any]) -> bool:
+    codecs: Any = array.metadata.to_dict()["codecs"]
+    return bool(codecs[-1]["name"] == "crc32c")
+
+
+def _check_file(file: Path) -> None:
+    """Check the checksum at the end of a chunk that will be mapped, unless this process has done so already."""
+    status = file.stat()
+    _check_content(file, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=2**16)
+def _check_content(file: Path, *_: int) -> None:
+    content = np.memmap(file, np.uint8, mode="r")
+    if google_crc32c.value(content[:-4]) != int.from_bytes(content[-4:].tobytes(), "little"):
+        raise ValueError("its checksum does not fit")
 
 
 def _no_value(dtype: str) -> float | int:

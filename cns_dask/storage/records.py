@@ -8,8 +8,9 @@ import hashlib
 import json
 import math
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from cns_dask.errors import NotAResultError
@@ -91,12 +92,9 @@ def _value(plain: Any) -> Any:
     return _recordable[what](**{name: _value(each) for name, each in content.items()})
 
 
-def typed_record(record: type[T], values: Any) -> T:
-    """A record from the attributes of a store, each of which must have its type: stores come from anywhere."""
-    hints = get_type_hints(record)
-    plain = {name: tuple if get_origin(hint) is tuple else hint for name, hint in hints.items()}
-    allowed = {name: (hint | int) if isinstance(0.0, hint) else hint for name, hint in plain.items()}
-    fits = isinstance(values, dict) and values.keys() == hints.keys()
-    if not fits or not all(isinstance(values[name], kind) for name, kind in allowed.items()):
-        raise NotAResultError(f"This is not a result of cns_dask: its {record.__name__.lower()} is {values!r}.")
-    return record(**values)
+def typed_record(record: type[T], values: Any, what: str = "") -> T:
+    """A dataclass from the attributes of a store, each of which must have its type: stores come from anywhere."""
+    try:
+        return msgspec.convert(values, record)
+    except msgspec.ValidationError as error:
+        raise NotAResultError(f"This is not a result of cns_dask: {what or 'its description'}: {error}.") from error

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,19 @@ import numpy as np
 from cns_dask.array_types import ArrayLike
 from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError, StoreError
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
-from cns_dask.storage.layout import FORMAT_VERSION, LAYOUT, OF_CLUSTERED_ROWS, UNCOMPRESSED, ArrayPlan, Kind
+from cns_dask.storage.layout import (
+    FORMAT_VERSION,
+    LARGER,
+    LAYOUT,
+    OF_CLUSTERED_ROWS,
+    REQUIRED,
+    UNCOMPRESSED,
+    ArrayPlan,
+    Kind,
+)
 from cns_dask.storage.locations import Location
+
+OPENED_AT_ONCE = 16  # arrays: an object store answers each in some tens of milliseconds
 
 
 class ResultStore:
@@ -47,10 +59,18 @@ class ResultStore:
     @cached_property
     def graph_attributes(self) -> dict[str, Any]:
         """What is stored about the graph: how it was found, and its recall."""
-        return dict(self._group["graph"].attrs.asdict())
+        try:
+            return dict(self._group["graph"].attrs.asdict())
+        except StoreError:
+            raise
+        except Exception as error:
+            raise NotAResultError(f"This is not a result of cns_dask: its graph is not described ({error}).") from error
 
     def __contains__(self, name: str) -> bool:
-        return self.location.exists(f"{name}/zarr.json")
+        is_there = self.location.exists(f"{name}/zarr.json")
+        if not is_there and not self.location.exists("zarr.json"):
+            raise DataNotFoundError(f"There is no result at {self.location} any more: it was moved or removed.")
+        return is_there
 
     def array(self, name: str) -> StoredArray:
         """Open an array for tasks that read what they need of it."""
@@ -70,8 +90,44 @@ class ResultStore:
         return self.array(name).lazy()
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        """Read a small array."""
-        return np.asarray(self.array(name)[...])
+        """Read a small array, whose values must be as the layout says."""
+        values, allowed = np.asarray(self.array(name)[...]), LAYOUT[name].values
+        if allowed is not None:
+            below = self.sizes[allowed.below] if isinstance(allowed.below, str) else allowed.below
+            numbers = values.astype(np.float64)
+            if not ((numbers >= allowed.low) & (numbers < below)).all():
+                raise NotAResultError(
+                    f"This is not a result of cns_dask: {name} has values outside {allowed.low} to {below}."
+                )
+        return values
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of every dimension: all arrays that a finished store must have are there, and fit each other."""
+        with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+            there = dict(zip(LAYOUT, pool.map(self.__contains__, LAYOUT), strict=True))
+            required = REQUIRED.get(self.attributes.get("format"), ())
+            names = [name for name in LAYOUT if there[name] or name in required]
+            arrays = list(pool.map(self.array, names))
+        sizes: dict[str, int] = {}
+        for name, array in zip(names, arrays, strict=True):
+            for dim, size in zip(self.dims(name), array.shape, strict=True):
+                _check_size(name, dim, size, sizes.setdefault(dim, size))
+        if "row" in sizes:
+            sizes.setdefault("clustered", sizes["row"])
+        for dim in LARGER.keys() & sizes.keys():
+            other, more = LARGER[dim]
+            _check_size("an array", dim, sizes[dim], sizes.get(other, 0) + more)
+        return sizes
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """The dimensions of an array: where rows were skipped, some arrays have fewer rows."""
+        dims = LAYOUT[name].dims
+        return ("clustered", *dims[1:]) if name in OF_CLUSTERED_ROWS and self._skips else dims
+
+    @cached_property
+    def _skips(self) -> bool:
+        return "rows" in self
 
 
 class ResultWriter(ResultStore):
@@ -130,14 +186,13 @@ class ResultWriter(ResultStore):
             array.chunks,
             array.dtype or spec.dtype,
             compressed=array.name not in UNCOMPRESSED,
-            dims=self._dims(array.name),
+            dims=self.dims(array.name),
             attributes={"description": spec.meaning},
         )
 
-    def _dims(self, name: str) -> tuple[str, ...]:
-        dims = LAYOUT[name].dims
-        skips = name in OF_CLUSTERED_ROWS and "rows" in self
-        return ("clustered", *dims[1:]) if skips else dims
+    @property
+    def _skips(self) -> bool:
+        return "rows" in self
 
     def put(self, name: str, values: ArrayLike) -> None:
         """Create a small array and write it at once."""
@@ -185,6 +240,13 @@ def _check_array(name: str, array: Any) -> None:
         raise NotAResultError(
             f"This is not a result of cns_dask: {name} has {shape} instead of {ndim} dimension(s) of a type like "
             f"{spec.dtype}."
+        )
+
+
+def _check_size(name: str, dim: str, size: int, expected: int) -> None:
+    if size != expected:
+        raise NotAResultError(
+            f"This is not a result of cns_dask: {name} has {size} entries along {dim} instead of {expected}."
         )
 
 

@@ -1,6 +1,7 @@
 """The memory of this process; that of workers is watched in tests/integration/test_memory.py."""
 
 import os
+from dataclasses import asdict
 
 import dask
 import numpy as np
@@ -48,7 +49,7 @@ def test_a_run_without_workers_is_planned_and_measured_for_this_machine():
         np.ones(100 * MIB, np.uint8)
     assert list(memory.peaks) == ["this machine"]
     assert 100 * MIB < memory.peaks["this machine"] <= peak()
-    assert memory.as_dict() == {
+    assert asdict(memory.record()) == {
         "planned_bytes": {"this machine": 3 * MIB},
         "peak_bytes": memory.peaks,
         "short_of_memory": {},

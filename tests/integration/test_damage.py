@@ -220,6 +220,30 @@ def test_a_damaged_result_is_an_error(whole, stored_rows, tmp_path, name, damage
         opened().compute(scheduler="synchronous")
 
 
+@pytest.fixture(scope="module")
+def whole_by_cells(stored_rows, tmp_path_factory):
+    """A finished result whose rows are searched in cells."""
+    out = tmp_path_factory.mktemp("whole") / "cells.zarr"
+    with dask.config.set({"cns_dask.sizes": small.SIZES}):
+        fit(stored_rows, Settings(n_neighbors=8, lam=0.05, method="cells"), out=out)
+    return out
+
+
+def zero_half(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lose, zero_half])
+@pytest.mark.parametrize("name", ["points", "rows", "centers", "starts", "offset"])
+def test_new_rows_are_never_searched_in_damaged_cells(whole_by_cells, rows, tmp_path, name, damage):
+    shutil.copytree(whole_by_cells, tmp_path / "r.zarr")
+    result = open_result(tmp_path / "r.zarr")
+    damage(chunks(tmp_path / "r.zarr" / "cells" / name)[-1])
+    with pytest.raises(DamagedError):
+        predict(result, rows).labels.compute(scheduler="synchronous")
+
+
 @pytest.mark.parametrize("damage", [cut, flip, lose])
 @pytest.mark.parametrize("name", ["graph/indices", "at/*/absorption"])
 def test_another_number_of_clusters_is_never_made_from_damaged_arrays(whole, tmp_path, name, damage):

@@ -102,7 +102,7 @@ def test_a_worker_that_spills_is_reported():
         with pytest.warns(MemoryPressureWarning, match=r"worker tcp://.* (wrote memory to disk|paused)"):
             memory = work()
     assert told
-    assert memory.as_dict()["short_of_memory"]
+    assert memory.record().short_of_memory
 
 
 @pytest.mark.slow

@@ -1,10 +1,4 @@
-import json
-from dataclasses import asdict
-
-import pytest
-
-from cns_dask.errors import NotAResultError
-from cns_dask.results.history import Changes, Drift, changes_in_words, drift_in_words, stored_changes
+from cns_dask.results.history import Changes, Drift, changes_in_words, drift_in_words
 
 DRIFT = Drift(n_rows=200, n_new=50, outside=0.125, confidence=0.5, confidence_before=0.75)
 CHANGES = Changes(births=(5, 6), deaths=(1,), splits=((2, (2, 7, 8)),), merges=((0, (0, 3)),), kept=0.987, drift=DRIFT)
@@ -24,7 +18,6 @@ def test_every_change_is_a_line():
 
 def test_without_a_previous_fit_nothing_is_said():
     assert changes_in_words(None) == []
-    assert stored_changes(None) is None
 
 
 def test_drift_is_told_in_one_line():
@@ -32,30 +25,3 @@ def test_drift_is_told_in_one_line():
         "50 of 200 rows are new: confidence 0.500 under the old model, whose own rows have 0.750; 12.5% of them lie "
         "outside the old data"
     )
-
-
-def test_changes_come_back_from_a_store_as_they_were():
-    assert stored_changes(json.loads(json.dumps(asdict(CHANGES)))) == CHANGES
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"births": None},
-        {"deaths": ["x"]},
-        {"splits": [[1]]},
-        {"merges": [1]},
-        {"kept": "most"},
-        {"drift": None},
-        {"drift": {**asdict(DRIFT), "n_new": "50"}},
-    ],
-)
-def test_other_values_are_no_result(wrong):
-    with pytest.raises(NotAResultError, match="This is not a result of cns_dask"):
-        stored_changes({**asdict(CHANGES), **wrong})
-
-
-def test_lost_values_are_no_result():
-    for name in asdict(CHANGES):
-        with pytest.raises(NotAResultError, match="This is not a result of cns_dask: its changes are"):
-            stored_changes({key: value for key, value in asdict(CHANGES).items() if key != name})

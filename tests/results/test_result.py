@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import dask.array as da
 import numpy as np
@@ -9,7 +8,7 @@ import xarray
 import zarr
 
 from cns_dask import CNS, Result, Settings, open_data, open_result
-from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
+from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.pipeline import fit
 from cns_dask.smoothing.memberships import clustering_block
 
@@ -117,26 +116,3 @@ def test_answers_are_wrapped_in_the_form_of_the_data(path, blobs):
     memberships = result.wrapped(open_data(table), "memberships", "unused")
     assert memberships.columns.tolist() == [f"membership_{number}" for number in result.clusters]
     assert isinstance(result.wrapped(open_data(da.from_array(blobs)), "labels", "group"), da.Array)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "read", "message"),
-    [
-        ({"numbers": [0]}, lambda result: result.clusters, r"clusters are numbered \[0\]"),
-        ({"numbers": "abc"}, lambda result: result.numbers(), "clusters are numbered 'abc'"),
-        ({"read_options": {"columns": 5}}, lambda result: result.read_options, "its data were opened with"),
-        ({"seconds": {"points": "long"}}, lambda result: result.seconds, "its seconds per stage are"),
-        ({"memory": {}}, lambda result: result.memory, "its memory is"),
-        ({"settings": {"metric": "l1"}}, lambda result: result.settings, "its settings are not valid"),
-        ({"choice": {"lam": 0.1}}, lambda result: result.choice, "its choice is"),
-        ({"selection": "paper"}, lambda result: result.selection, "it does not say how the choice was made"),
-        ({"selection": {"used": {"lam": 0.1}}}, lambda result: result.selection, "its choice is"),
-        ({"selection": {"used": None}}, lambda result: result.selection, "its selection is"),
-        ({"verdict": {"sentence": 3}}, lambda result: result.verdict, "its verdict is"),
-    ],
-)
-def test_attributes_that_no_fit_has_written_are_refused(path, tmp_path, attributes, read, message):
-    shutil.copytree(path, tmp_path / "other.zarr")
-    zarr.open_group(str(tmp_path / "other.zarr"), mode="r+").attrs.update(attributes)
-    with pytest.raises(NotAResultError, match=f"This is not a result of cns_dask: .*{message}"):
-        read(open_result(tmp_path / "other.zarr"))

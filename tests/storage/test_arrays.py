@@ -2,6 +2,7 @@ import pickle
 from types import SimpleNamespace
 
 import dask.array as da
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
@@ -122,6 +123,20 @@ def test_a_truncated_chunk_is_not_mapped(tmp_path):
     chunk.write_bytes(chunk.read_bytes()[:100])
     with pytest.raises(DamagedError, match=r"A chunk of /x is damaged"):
         array[:10]
+
+
+def test_a_mapped_chunk_is_checked_once_and_again_when_it_changes(tmp_path, numbers, monkeypatch):
+    checked, checksum = [], google_crc32c.value
+    monkeypatch.setattr(google_crc32c, "value", lambda content: checked.append(1) or checksum(content))
+    for _ in range(3):
+        assert numbers[:4].tolist() == [0, 1, 2, 3]
+    assert len(checked) == 1
+    chunk = tmp_path / "g.zarr" / "x" / "c" / "0"
+    content = bytearray(chunk.read_bytes())
+    content[8] ^= 1
+    chunk.write_bytes(content)
+    with pytest.raises(DamagedError, match=r"A chunk of /x is damaged \(its checksum does not fit\)"):
+        numbers[:4]
 
 
 def test_damage_is_found_chunk_by_chunk(tmp_path, numbers):

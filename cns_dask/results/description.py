@@ -1,0 +1,87 @@
+"""What a result says of itself besides its arrays: written by a fit, and checked when a result is opened.
+
+Stores come from anywhere, so nothing in one is believed before it was checked: the types of the attributes by
+`Description`, what they say of the arrays by `check_description`, the arrays by `storage.layout`.
+"""
+
+from dataclasses import dataclass, field
+
+from cns_dask.errors import NotAResultError
+from cns_dask.execution.memory import MemoryRecord
+from cns_dask.inputs.preprocess import TransformSummary
+from cns_dask.results.history import Changes
+from cns_dask.settings import Settings
+from cns_dask.smoothing.criterion import Choice
+from cns_dask.smoothing.scales import Selection
+from cns_dask.smoothing.verdict import Verdict
+from cns_dask.storage.records import typed_record
+from cns_dask.storage.store import ResultStore
+
+Name = str | int
+
+
+@dataclass(frozen=True)
+class Description:
+    """The attributes of a stored result."""
+
+    settings: Settings
+    choice: Choice  # what is stored as labels and memberships
+    selection: Selection
+    verdict: Verdict
+    numbers: list[int]  # number of every cluster, in the order of the columns of the absorption
+    next_number: int  # the smallest that no cluster has had, here or in the fits that this one followed
+    n_candidates: dict[str, int]  # by k
+    most_passes: int  # over the graph, for one column
+    is_certain: bool  # whether the choice was made with absorption that was solved to `tol`
+    largest_residual: float | None  # of the stored absorption, and while the grid was evaluated; None: not finite
+    grid_residual: float | None
+    versions: dict[str, str]
+    seconds: dict[str, float]  # by stage
+    memory: MemoryRecord
+    features: list[Name] | None = None  # names, if the data had some
+    read_options: dict[str, str | list[Name]] = field(default_factory=dict)  # with which the data were opened
+    transform: TransformSummary | None = None  # None for a graph alone
+    within: int | None = None  # the cluster of another fit whose rows were clustered further
+    changes: Changes | None = None  # since the previous fit
+
+
+def read_description(store: ResultStore) -> Description:
+    """The attributes of a result, if they have the right types."""
+    return typed_record(Description, store.attributes)
+
+
+def check_description(store: ResultStore) -> None:
+    """Refuse a result whose attributes do not fit its arrays."""
+    about, sizes = read_description(store), store.sizes
+    ks, lams = store.read("k").tolist(), store.read("lam").tolist()
+    rules = {
+        "its choice is not in its grid": all(
+            choice is None
+            or (choice.n_neighbors in ks and choice.lam in lams and 1 <= choice.n_clusters <= sizes["clustered"])
+            for choice in (about.choice, about.selection.used, about.selection.paper, about.selection.scales)
+        ),
+        "its graph has too few neighbours": max(ks) <= sizes["neighbor"],
+        "its clusters are not numbered": about.choice.n_clusters == sizes["cluster"] == len(about.numbers)
+        and sorted(about.numbers) == store.read("cluster").tolist()
+        and len(set(about.numbers)) == len(about.numbers)
+        and min(about.numbers) >= 0
+        and max(about.numbers) < max(about.next_number, len(about.numbers)) <= 2**53,
+        "its dimension is none": about.selection.dimension is None or 0 < about.selection.dimension < 2**31,
+        "its transform does not fit": ("points" in store) == (about.transform is not None)
+        and (about.transform is None or _fits(about.transform, store)),
+    }
+    wrong = [what for what, holds in rules.items() if not holds]
+    if wrong:
+        raise NotAResultError(f"This is not a result of cns_dask: {', '.join(wrong)}.")
+
+
+def _fits(transform: TransformSummary, store: ResultStore) -> bool:
+    """Whether the stored arrays make up a transform of so many features to points as they are stored."""
+    kept = store.read("transform/kept")
+    n_points = store.sizes["component"]
+    return bool(
+        len(kept) <= transform.n_features < 2**31
+        and (kept < transform.n_features).all()
+        and ("transform/components" in store or n_points == len(kept))
+        and transform.magnitude >= 0
+    )
