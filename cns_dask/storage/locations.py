@@ -213,6 +213,7 @@ class Location:
         names = [name for name in names if name != last]
         with_retries(self._files.copy, [self._at(name) for name in names], [target._at(name) for name in names])
         with_retries(self._files.copy, self._at(last), target._at(last))
+        self.remove(last)
         self.remove()
 
     def make(self) -> None:
@@ -256,9 +257,11 @@ def _put(path: str, content: bytes, into: Callable[[Path, Path], Any]) -> None:
 def _remove(path: str) -> None:
     """A folder is renamed first: what tasks that still run write into it cannot keep it, or bring it back half."""
     target = Path(path)
+    gone = target.with_name(f".{target.name}.gone")
+    if gone.is_dir():  # by a process that was killed while it removed it
+        shutil.rmtree(gone, ignore_errors=True)
     if target.is_symlink() or not target.is_dir():
         target.unlink()
         return
-    gone = target.with_name(f".{uuid.uuid4().hex}.gone")
     target.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)

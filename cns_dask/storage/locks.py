@@ -5,18 +5,15 @@ that try, one succeeds. A run that was only asleep sees the higher number when i
 """
 
 import json
-import os
-import platform
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from cns_dask.errors import OutputInUseError
 from cns_dask.storage.locations import Location
+from cns_dask.storage.owners import lives_here, parsed, this_process
 
 RENEW_SECONDS = 5
 DEAD_SECONDS = 60  # without renewal
@@ -34,7 +31,7 @@ def locked(
 
     Yields a function that raises if the folder was taken away meanwhile.
     """
-    content = _content()
+    content = {**this_process(), "renewed": 0}
     number = _take(location, content, tell, dead_seconds)
     stop, renewed = threading.Event(), [time.monotonic()]
 
@@ -85,7 +82,7 @@ def _take(location: Location, content: dict[str, Any], tell: Callable[[str], Non
 def _refuse_if_alive(
     location: Location, name: str, first: bytes, tell: Callable[[str], None], dead_seconds: float
 ) -> None:
-    alive = _lives_here(first)
+    alive = lives_here(first)
     if alive is None:  # elsewhere, or not sure: see whether it renews
         tell(f"{location.name} is held by a run elsewhere: waiting up to {dead_seconds} s to see whether it lives")
         deadline = time.monotonic() + dead_seconds
@@ -98,50 +95,11 @@ def _refuse_if_alive(
 
 
 def _refuse(content: bytes | None) -> None:
-    holder = _parsed(content)
+    holder = parsed(content)
     raise OutputInUseError(
         f"Another run is writing to this output: process {holder.get('pid')} on {holder.get('host')!r}. "
         "Wait for it, stop it, or choose another output."
     )
-
-
-def _lives_here(content: bytes) -> bool | None:
-    """Whether the holder of a lock lives; None if it is not on this machine, or its clock was set meanwhile."""
-    import psutil
-
-    holder = _parsed(content)
-    if holder.get("host") != platform.node() or holder.get("boot") != _boot():
-        return None
-    try:
-        process = psutil.Process(int(holder["pid"]))
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        same = abs(process.create_time() - float(holder.get("born", 0))) < 1
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return False
-    return True if same else None
-
-
-def _content() -> dict[str, Any]:
-    import psutil
-
-    return {
-        "host": platform.node(),
-        "boot": _boot(),
-        "pid": os.getpid(),
-        "born": psutil.Process().create_time(),
-        "run": uuid.uuid4().hex,
-        "renewed": 0,
-    }
-
-
-def _boot() -> str:
-    """What tells this machine, and its containers, from others with the same name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return ""
 
 
 def _numbers(location: Location) -> list[int]:
@@ -155,11 +113,3 @@ def _name(number: int) -> str:
 
 def _text(content: dict[str, Any]) -> bytes:
     return json.dumps(content).encode()
-
-
-def _parsed(content: bytes | None) -> dict[str, Any]:
-    try:
-        parsed = json.loads(content or b"{}")
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}

@@ -6,6 +6,7 @@
         FOLDER/done/        records of finished pieces
         FOLDER/scratch.zarr intermediate arrays (or where `scratch` says)
         FOLDER/result.zarr  moved to NAME at the end
+        FOLDER/replaced     what was at NAME, for a moment
 
 Each new run gets a fresh folder, so that stray tasks of an abandoned run cannot write into it.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cns_dask.errors import InvalidDataError, InvalidSettingError, OutputError, OutputInUseError, StoreError, UsageError
-from cns_dask.storage.arrays import open_group
+from cns_dask.storage.arrays import attributes_of, open_group
 from cns_dask.storage.layout import FORMAT_VERSION, Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.locks import locked
@@ -30,6 +31,7 @@ from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, k
 Fingerprint = dict[str, Any]
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 BAD_INPUT = (InvalidDataError, InvalidSettingError)  # nothing that was done would serve another run
+RESULT, DONE, REPLACED = "result.zarr", "done", "replaced"  # names in the folder of a run
 MOVING = "moving"  # marks that what is at the output in an object store may be half a copy
 
 
@@ -61,10 +63,12 @@ def open_output(
         yield Output(folder.store(), folder.writer())
         return
     fingerprint = {**fingerprint, "format_version": FORMAT_VERSION}
-    finished = None if overwrite else find_finished(out, kind, fingerprint)
+    work = {**fingerprint, **resume_key}
+    is_to_replace = overwrite and not _was_moved(_target(out), fingerprint, work)
+    finished = None if is_to_replace else find_finished(out, kind, fingerprint)
     if finished is not None:
         tell(f"{out} is finished already")
-        _sweep(unfinished_folder(finished.location), {**fingerprint, **resume_key}, scratch)
+        _sweep(unfinished_folder(finished.location), work, scratch)
         yield Output(finished, None)
         return
     with new_output(out, kind, fingerprint, resume_key, overwrite=overwrite, scratch=scratch, tell=tell) as writer:
@@ -112,24 +116,22 @@ def new_output(
         raise OutputError(f"{out} cannot be written ({error}).") from error
     try:
         with locked(unfinished, tell) as check_lock:
+            _put_back(unfinished, target)
             check_output(out, kind, overwrite=overwrite)  # while we waited, another run may have finished
             work = {**fingerprint, **resume_key}
             existing = _unfinished_name(unfinished, work, out, overwrite=overwrite)
             name = existing or _begin(unfinished, work)
-            result, scratch_group = (
-                unfinished / name / "result.zarr",
-                _scratch(unfinished, name, target, scratch_folder),
-            )
+            result, scratch_group = unfinished / name / RESULT, _scratch(unfinished, name, target, scratch_folder)
             try:
-                yield ResultWriter(result, scratch_group, unfinished / name / "done", check_lock)
+                yield _writer(result, scratch_group, unfinished / name / DONE, check_lock)
                 check_lock()
                 check_output(out, kind, overwrite=overwrite)  # something may have appeared there meanwhile
                 mark_complete(result, kind, fingerprint)
                 if not target.is_local:
                     unfinished.write(MOVING, b"")
-                result.move_to(target, aside=unfinished / name / "replaced", last="zarr.json")
+                result.move_to(target, aside=unfinished / name / REPLACED, last="zarr.json")
             except Exception as error:
-                is_untouched = not (unfinished / name / "done").names() and not isinstance(error, OutputInUseError)
+                is_untouched = not (unfinished / name / DONE).names() and not isinstance(error, OutputInUseError)
                 is_useless = isinstance(error, BAD_INPUT) or (isinstance(error, UsageError) and is_untouched)
                 if existing is None and is_useless:
                     _clear(unfinished, scratch_group)
@@ -143,6 +145,17 @@ def new_output(
         if unfinished.is_local:
             with suppress(OSError):  # it holds something, or another run has just removed it
                 Path(unfinished.path).rmdir()
+
+
+def _writer(result: Location, scratch: Location, records: Location, check_lock: Callable[[], None]) -> ResultWriter:
+    try:
+        return ResultWriter(result, scratch, records, check_lock)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise OutputError(
+            f"Intermediate arrays cannot be written to {scratch} ({error}). Give another scratch folder."
+        ) from error
 
 
 def mark_complete(result: Location, kind: Kind, fingerprint: Fingerprint) -> None:
@@ -162,15 +175,42 @@ def _unfinished_name(
     saved = _parsed(unfinished.read("run.json"))
     if saved is None:
         return None
-    different = differences(saved.get("work"), work)
-    if not different and str(saved.get("folder", "")).isalnum():
-        return str(saved["folder"])
-    if not overwrite:
+    name = _folder_of(saved, work)
+    if name is None and not overwrite:
+        different = differences(saved.get("work"), work)
         raise OutputError(
             f"There is unfinished work of other data or settings for {out}: {different}. It can only go on with the "
             "same. Choose another output, or overwrite it."
         )
-    return None
+    return name
+
+
+def _was_moved(target: Location, fingerprint: Fingerprint, work: Fingerprint) -> bool:
+    """Whether a run of the same work was killed after it had moved its result to the output."""
+    unfinished = unfinished_folder(target)
+    name = _folder_of(_parsed(unfinished.read("run.json")), work)
+    if name is None or not (unfinished / name / DONE).names():
+        return False
+    is_there = not differences(attributes_of(str(target)).get("fingerprint"), fingerprint)
+    return is_there and not (unfinished / name / RESULT).exists("zarr.json")
+
+
+def _put_back(unfinished: Location, target: Location) -> None:
+    """Where a run was killed after it had moved the old result aside, the old one comes back, or goes for good."""
+    saved = _parsed(unfinished.read("run.json")) or {}
+    aside = unfinished / str(saved.get("folder", "")) / REPLACED
+    if not aside.is_local or not str(saved.get("folder", "")).isalnum() or not aside.exists():
+        return
+    if target.exists():
+        aside.remove()
+    else:
+        Path(aside.path).rename(target.path)
+
+
+def _folder_of(saved: dict[str, Any] | None, work: Fingerprint) -> str | None:
+    """Name of the folder of some work, if that is what a run has noted about itself."""
+    folder = str((saved or {}).get("folder", ""))
+    return folder if folder.isalnum() and not differences((saved or {}).get("work"), work) else None
 
 
 def _begin(unfinished: Location, work: Fingerprint) -> str:
@@ -182,11 +222,11 @@ def _begin(unfinished: Location, work: Fingerprint) -> str:
 
 
 def _clear(unfinished: Location, scratch: Location | None = None) -> None:
-    """Remove all but the locks; first what makes it look like work that can go on."""
-    unfinished.remove("run.json")
-    unfinished.remove(MOVING)
+    """Remove all but the locks: first what may lie elsewhere, because without `run.json` nobody would find it."""
     if scratch is not None:
         scratch.remove()
+    unfinished.remove("run.json")
+    unfinished.remove(MOVING)
     for name in unfinished.names():
         if not name.startswith("lock-") and not name.endswith(".new"):  # of a lock that is being renewed
             unfinished.remove(name)
@@ -194,12 +234,12 @@ def _clear(unfinished: Location, scratch: Location | None = None) -> None:
 
 def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[str] | None) -> None:
     """Remove leftovers of a run that was killed after its result was moved."""
-    saved = _parsed(unfinished.read("run.json"))
-    if saved is None or differences(saved.get("work"), work) or not str(saved.get("folder", "")).isalnum():
+    name = _folder_of(_parsed(unfinished.read("run.json")), work)
+    if name is None:
         return
     with suppress(OutputError), locked(unfinished):
         target = unfinished.parent / unfinished.name.removeprefix(".").removesuffix(".unfinished")
-        _clear(unfinished, _scratch(unfinished, str(saved["folder"]), target, _scratch_folder(scratch)))
+        _clear(unfinished, _scratch(unfinished, name, target, _scratch_folder(scratch)))
     if unfinished.is_local:
         with suppress(OSError):
             Path(unfinished.path).rmdir()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from cns_dask.storage.layout import (
     Kind,
 )
 from cns_dask.storage.locations import Location
+from cns_dask.storage.owners import lives_here, this_process
 
+TEMPORARY, OWNER = "cns-dask-", "owner.json"  # prefix of temporary folders, and the file that tells whose one is
 OPENED_AT_ONCE = 16  # arrays: an object store answers each in some tens of milliseconds
 
 
@@ -207,11 +210,13 @@ class ResultWriter(ResultStore):
 
 
 class TemporaryFolder:
-    """A folder that goes with the last reference to it."""
+    """A folder that goes with the last reference to it; those of processes that were killed go with the next run."""
 
     def __init__(self) -> None:
-        self.location = Location(tempfile.mkdtemp(prefix="cns-dask-"))
+        _remove_orphans()
+        self.location = Location(tempfile.mkdtemp(prefix=TEMPORARY))
         weakref.finalize(self, shutil.rmtree, self.location.path, ignore_errors=True)
+        self.location.write(OWNER, json.dumps(this_process()).encode())
 
     def writer(self) -> ResultWriter:
         """The writer of a result that nobody asked to keep."""
@@ -220,6 +225,15 @@ class TemporaryFolder:
     def store(self) -> ResultStore:
         """The result."""
         return ResultStore(self.location / "result.zarr", owner=self)
+
+
+@cache
+def _remove_orphans() -> None:
+    """Remove the temporary folders of processes of this machine that are dead; once in a process."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        owner = Location(folder).read(OWNER)
+        if owner is not None and lives_here(owner) is False:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unpack(files: dict[str, bytes]) -> ResultStore:

@@ -183,3 +183,9 @@ def test_free_space_is_known_on_disks_only(folder, tmp_path):
     folder.make()
     assert folder.free_bytes() == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.2)
     assert Location("s3://bucket/a").free_bytes() is None
+
+
+def test_a_folder_whose_removal_was_cut_short_goes_with_the_next_attempt(tmp_path):
+    (tmp_path / ".x.gone" / "y").mkdir(parents=True)
+    Location(tmp_path).remove("x")
+    assert list(tmp_path.iterdir()) == []

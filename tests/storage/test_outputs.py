@@ -1,6 +1,9 @@
 import errno
 import gc
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +205,47 @@ def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
         assert output.writer is None
     assert told == [f"{out} is finished already"]
     assert not work.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_is_killed_at_any_moment_of_its_end_is_run_again(tmp_path):
+    """The old result is there until the new one is, but for the moment between two renames; then it comes back."""
+    script = Path(__file__).parents[1] / "last_moments.py"
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, check=False)
+    *killed, ended = map(json.loads, done.stdout.splitlines())
+    old, new = "[1, 1, 1]", "[2, 2, 2]"
+    assert ended["code"] == 0
+    assert len(killed) > 30
+    assert [each["between"] for each in killed if each["between"] != new] == [old] * 11 + [""]
+    for each in killed:
+        assert (each["again"], each["after"], sorted(each["left"])) == (0, new, ["r.zarr", "scratch"]), each
+
+
+def test_an_old_result_that_was_moved_aside_comes_back(tmp_path):
+    out, unfinished = tmp_path / "r.zarr", tmp_path / ".r.zarr.unfinished"
+    written(out)
+    with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN, overwrite=True) as writer:
+        writer.records.write("piece.json", b"done")
+        raise RuntimeError
+    (folder,) = (path for path in unfinished.iterdir() if path.is_dir())
+    out.rename(folder / "replaced")  # and killed
+    with pytest.raises(OutputError, match="already exists"), new_output(out, Kind.RESULT, {}, PLAN):
+        pass
+    assert labels_at(out) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("scratch", ["/sys/kernel", "/proc/1"])
+def test_scratch_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, scratch):
+    if not Path(scratch).is_dir():
+        pytest.skip("needs a folder that nobody may write to")
+    with (
+        pytest.raises(
+            OutputError, match=rf"arrays cannot be written to {scratch}.*another scratch folder"
+        ),
+        new_output(tmp_path / "r.zarr", Kind.RESULT, SAME, PLAN, scratch=scratch),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_work_has_another_folder(tmp_path):
