@@ -17,6 +17,7 @@ from cns_dask.inputs.tables import empty_frame
 from cns_dask.progress import Progress, visible_progress
 from cns_dask.results.predict import open_new, predict_wrapped
 from cns_dask.settings import Settings
+from cns_dask.storage.fingerprints import digest
 
 
 class CNS(ClusterMixin, BaseEstimator):
@@ -89,6 +90,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         verbose: bool = False,
     ) -> None:
         self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
+
+    def __dir__(self) -> list[str]:
+        """All names; scikit-learn's own would ask for the value of each, and some of ours are computed."""
+        return list(object.__dir__(self))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -241,3 +246,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""
         template = np.empty((0, data.X.shape[1])) if data.names is None else empty_frame(data.names)
         validate_data(self, template, reset=reset, skip_check_array=True)
+
+
+@dask.base.normalize_token.register(CNS)
+def normalize_model(model: CNS) -> tuple[Any, ...]:
+    """What Dask names tasks by that get a model; dask-ml would ask for all attributes, and some are computed."""
+    result = getattr(model, "result_", None)
+    return CNS, model.get_params(), result and (result.path, digest(result.details))

@@ -15,7 +15,8 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.errors import ChoiceWarning
-from cns_dask.execution.compute import compute
+from cns_dask.execution.cluster import inside_task
+from cns_dask.execution.compute import compute, waiting_for_workers
 from cns_dask.execution.memory import Memory, watched_memory
 from cns_dask.execution.run import Piece, Run
 from cns_dask.inputs.missing import clustered_numbers, row_codes
@@ -82,17 +83,18 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         Is told about stages and counts.
     """
     progress = progress or Progress()
-    job = prepare(
-        source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
-    )
-    fingerprint = {} if out is None else job.fingerprint(graph)
     options: dict[str, Any] = {"overwrite": overwrite, "scratch": scratch, "tell": progress.tell}
-    with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
-        if output.writer is not None:
-            run_fit(job, settings, Run(output.writer, progress))
-            job.check_unchanged(fingerprint)
-        else:
-            check_description(output.store)
+    with inside_task(), waiting_for_workers(progress.tell):
+        job = prepare(
+            source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
+        )
+        fingerprint = {} if out is None else job.fingerprint(graph)
+        with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
+            if output.writer is not None:
+                run_fit(job, settings, Run(output.writer, progress))
+                job.check_unchanged(fingerprint)
+            else:
+                check_description(output.store)
     return Result(output.store)
 
 

@@ -5,7 +5,6 @@ import math
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, TypeVar
 
 import dask
 import dask.array as da
-import numpy as np
 
 from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
 from cns_dask.progress import LINE_SECONDS, visible_progress
@@ -26,16 +24,24 @@ T = TypeVar("T")
 
 @contextmanager
 def inside_task() -> Iterator[None]:
-    """Let what runs in here, in a task, start work of its own: on the cluster whose task it is, or on threads."""
-    from distributed import get_worker, worker_client
+    """Let what runs in here, perhaps in a task, start work of its own: on the cluster whose task it is, or on threads.
 
-    try:
-        get_worker()
-    except ValueError:
+    A task that waits for others must leave its place on the worker to them, or all could wait for one another.
+    """
+    if not _holds_a_place():
         yield
         return
+    from distributed import worker_client
+
     with worker_client():
         yield
+
+
+def _holds_a_place() -> bool:
+    """Whether this thread runs a task of a worker, and counts as one of the threads that this has."""
+    from distributed.threadpoolexecutor import thread_state
+
+    return threading.current_thread() in getattr(getattr(thread_state, "executor", None), "_threads", ())
 
 
 def on_every_worker(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -55,26 +61,21 @@ def on_every_worker(function: Callable[..., Any], *arguments: Any) -> dict[str, 
 
 def active_client() -> Any | None:
     """The distributed Client that Dask would use here, or None for the schedulers of this process."""
-    owner = getattr(dask.base.get_scheduler(), "__self__", None)
+    try:
+        owner = getattr(dask.base.get_scheduler(), "__self__", None)
+    except RuntimeError as error:
+        raise SchedulerError(
+            "The active Dask client is asynchronous, and this would block its event loop. Call it in a thread: "
+            "await asyncio.to_thread(model.fit, X)."
+        ) from error
     return owner if owner is not None and hasattr(owner, "scheduler_info") else None
 
 
-def in_worker_memory(X: da.Array) -> da.Array:
-    """Send an array that is in this process's memory to the workers, chunk by chunk and once.
+def delayed_chunks(X: da.Array) -> list[Any]:
+    """The chunks of rows as Delayed objects; chunks that are in the workers' memory stay there as long as these do."""
+    from distributed import futures_of
 
-    Otherwise it would travel inside the graph of every stage that uses it. Without workers it stays where it is.
-    """
-    client = active_client()
-    if client is None:
-        return X
-    starts = [slice(stop - size, stop) for size, stop in zip(X.chunks[0], np.cumsum(X.chunks[0]), strict=True)]
-    parts = (X[rows].compute(scheduler="synchronous") for rows in starts)
-    return da.concatenate(
-        [
-            da.from_delayed(client.scatter(part), part.shape, part.dtype, name=f"rows-{uuid.uuid4().hex}")
-            for part in parts
-        ]
-    )
+    return list(X.to_delayed(optimize_graph=not futures_of(X)).ravel())  # optimizing would drop the futures
 
 
 @contextmanager

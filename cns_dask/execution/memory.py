@@ -39,7 +39,6 @@ class Memory:
     planned: dict[str, int]
     peaks: dict[str, int] = field(default_factory=dict)
     short: dict[str, str] = field(default_factory=dict)
-    alone: bool = False  # no worker is left
 
     def saw(self, process: str, used: int) -> None:
         """Note what a process used at some moment, or at most."""
@@ -88,9 +87,6 @@ def watched_memory(
 
 def _poll(client: Any, memory: Memory, tell: Callable[[str], None]) -> None:
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    if not workers and not memory.alone:
-        tell("No worker is left: waiting for others. Start some, or stop and run the same again later: it goes on.")
-    memory.alone = not workers
     for address, worker in workers.items():
         name, metrics = f"worker {address}", worker["metrics"]
         memory.saw(name, int(metrics["memory"]))

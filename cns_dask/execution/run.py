@@ -197,7 +197,7 @@ class RunningStage:
                 LOG.info("%s: finished %s", self._stage.name, label)
             finished(position)
 
-        return compute(tasks, done, stage=self._stage.name)
+        return compute(tasks, done, stage=self._stage.name, tell=self._run.progress.tell)
 
 
 def compute_and_record(records: Location | None, name: str, function: Callable[..., Any], *arguments: Any) -> Any:

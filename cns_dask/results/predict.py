@@ -15,11 +15,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.errors import InvalidDataError, NotAResultError
-from cns_dask.execution.cluster import in_worker_memory
+from cns_dask.execution.cluster import delayed_chunks, processes
+from cns_dask.execution.compute import compute
 from cns_dask.execution.run import Run
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
@@ -35,10 +37,12 @@ from cns_dask.results.result import Result, open_result
 from cns_dask.results.skipped import mark_skipped
 from cns_dask.smoothing.memberships import Clustering, clustering_block, from_blocks
 from cns_dask.smoothing.plan import clustering_stage
-from cns_dask.storage.chunks import rows_per_chunk
+from cns_dask.storage.chunks import row_slices, rows_per_chunk
 from cns_dask.storage.fingerprints import digest, resume_key
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.outputs import open_output
+
+TASKS_PER_THREAD = 4  # that carry rows at the same time
 
 
 class Predictor:
@@ -183,14 +187,29 @@ def predict(result: Result, new: Any, **options: Any) -> Clustering:
     """
     predictor = Predictor(result)
     data = check_features(result, open_new(result, new, **options))
-    X = in_worker_memory(data.X) if data.in_memory else data.X
-    starts = np.nan_to_num(np.cumsum([0, *X.chunks[0][:-1]])).astype(int).tolist()
-    blocks = [
-        dask.delayed(predict_block)(predictor, block, start)
-        for block, start in zip(X.to_delayed().ravel(), starts, strict=True)
-    ]
-    n_clusters = result.choice.n_clusters
-    return from_blocks(blocks, X.chunks[0], n_clusters)
+    starts = np.nan_to_num(np.cumsum([0, *data.X.chunks[0][:-1]])).astype(int).tolist()
+    rows = delayed_chunks(data.X)
+    blocks = [dask.delayed(predict_block)(predictor, *each) for each in zip(rows, starts, strict=True)]
+    return from_blocks(blocks, data.X.chunks[0], result.choice.n_clusters)
+
+
+def predict_in_memory(result: Result, data: Data, field: str) -> Any:
+    """Labels, memberships or confidence (`field`) of rows that are in this process's memory, as a NumPy array.
+
+    The rows travel inside the tasks, of which the scheduler has few at a time: if a worker is lost, another gets its
+    rows too.
+    """
+    predictor, X = Predictor(result), check_features(result, data).X
+    parts: list[Any] = []
+    chunks = row_slices(X.shape[0], X.chunksize[0])
+    at_once = TASKS_PER_THREAD * sum(threads for _, threads, _ in processes())
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**62}):
+        for at in range(0, len(chunks), at_once):
+            some = chunks[at : at + at_once]
+            rows = [X[part].compute(scheduler="synchronous") for part in some]
+            tasks = [dask.delayed(predict_field)(predictor, *each, field) for each in zip(rows, some, strict=True)]
+            parts += compute(tasks, stage="predict")
+    return np.concatenate(parts)
 
 
 def predict_table(result: Result, new: Any, **options: Any) -> Any:
@@ -204,7 +223,11 @@ def predict_wrapped(result: Result, data: Data, field: str, name: str) -> Any:
     clusters = result.clusters if field == "memberships" else None
     if isinstance(data.form, LazyTable):
         return data.form.mapped(Field(Predictor(result), field), name, clusters)
-    return data.wrap(getattr(predict(result, data), field), name, clusters)
+    if not data.in_memory:
+        return data.wrap(getattr(predict(result, data), field), name, clusters)
+    values = predict_in_memory(result, data, field)
+    with dask.config.set(scheduler="synchronous"):
+        return data.wrap(da.from_array(values, chunks=-1), name, clusters)
 
 
 class Field:
@@ -248,6 +271,11 @@ def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clu
     return predictor.clustering(rows, first_row)
 
 
+def predict_field(predictor: Predictor, rows: FloatArray, part: slice, field: str) -> Any:
+    """One of the answers for a chunk of new rows."""
+    return getattr(predictor.clustering(rows, part.start), field)
+
+
 def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:
     """The rows, with a placeholder instead of each that is skipped."""
     if (codes == CLUSTERED).all():
@@ -275,7 +303,6 @@ def predict_to(
     n_clusters = result.choice.n_clusters
     rows = rows_per_chunk(data.X.shape[0], max(data.X.shape[1], result.choice.n_neighbors, n_clusters))
     data = replace(data, X=data.X.rechunk({0: rows}))
-    clustering = predict(result, data)
     model = result.details.get("fingerprint") or digest(result.details)  # of a temporary one
     fingerprint = {"data": fingerprint_of(data, progress), "model": model}
     stage = clustering_stage("predict", data.X.shape[0], rows, n_clusters)
@@ -285,7 +312,8 @@ def predict_to(
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(disk_bytes=0)
-            run.write(stage, vars(clustering))
+            shared = replace(data, X=run.share(data.X)) if data.in_memory else data
+            run.write(stage, vars(predict(result, shared)))
             output.writer.put("cluster", result.clusters)
             output.writer.describe(model=result.path, choice=asdict(result.choice))
 

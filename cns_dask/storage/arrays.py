@@ -85,12 +85,14 @@ def open_group(location: Location, mode: Literal["r", "r+"] = "r", *, strict: bo
 def require_group(location: Location) -> None:
     """Make a group, unless there is one whose description is whole; its arrays are found in any case."""
     try:
-        open_group(location)
+        if location.exists("zarr.json"):  # zarr's own error would keep the frames of all callers, in a cycle
+            open_group(location)
+            return
     except StoreError:
         raise
     except Exception:
         location.remove("zarr.json")
-        zarr.create_group(zarr_store_at(location), zarr_format=3)
+    zarr.create_group(zarr_store_at(location), zarr_format=3)
 
 
 def create_array(

@@ -15,7 +15,7 @@ from cns_dask.execution.cluster import (
     check_location_is_shared,
     check_memory,
     connection,
-    in_worker_memory,
+    delayed_chunks,
     inside_task,
     on_every_worker,
     processes,
@@ -110,8 +110,6 @@ def test_this_process_is_the_only_one_without_a_cluster(tmp_path):
     assert 2**26 < limit < 2**50
     assert on_every_worker(pow, 2, 5) == {"this process": 32}
     check_location_is_shared(Location(tmp_path / "nowhere"))  # nobody else has to see it
-    X = da.arange(10, chunks=4)
-    assert in_worker_memory(X) is X
 
 
 def test_what_every_worker_says_is_told_by_its_address(client):
@@ -131,10 +129,10 @@ def test_a_folder_that_workers_cannot_see_is_refused(client, tmp_path):
         check_location_is_shared(folder / "nowhere")
 
 
-def test_an_array_goes_to_the_workers_chunk_by_chunk(client):
-    sent = in_worker_memory(da.arange(10, chunks=4))
-    assert sent.chunks == ((4, 4, 2),)
-    assert int(sent.sum().compute()) == 45
+def test_chunks_in_the_memory_of_workers_stay_as_long_as_tasks_need_them(client):
+    for _ in range(5):
+        chunks = delayed_chunks(da.arange(10, chunks=4).persist())  # nobody else holds them
+        assert [int(part.sum()) for part in dask.compute(*chunks)] == [6, 22, 17]
 
 
 def count_inside():

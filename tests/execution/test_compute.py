@@ -1,3 +1,4 @@
+import re
 import time
 from pathlib import Path
 
@@ -5,9 +6,11 @@ import dask
 import numpy as np
 import pytest
 import threadpoolctl
+from distributed import Client, get_client
+from processes import local_cluster
 
 from cns_dask.errors import WorkersLostError
-from cns_dask.execution.compute import _workers_lost, compute
+from cns_dask.execution.compute import _workers_lost, compute, waiting_for_workers
 
 
 def powers(n):
@@ -81,3 +84,51 @@ def test_workers_that_die_are_an_error_that_says_what_to_do():
     )
     assert "`cns-dask plan` says what a fit needs" in str(error)
     assert "The task solve was on" in str(_workers_lost(KilledWorker("solve-0123456789abcdef", Worker(), 3), ""))
+
+
+@pytest.fixture
+def no_workers():
+    with (
+        local_cluster(n_workers=0) as cluster,
+        Client(cluster),
+        dask.config.set({"cns_dask.no-workers-timeout": "2 s"}),
+    ):
+        yield
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: compute([dask.delayed(int)(1)]),
+        lambda: dask.delayed(int)(1).compute(),  # as dask-ml does
+    ],
+)
+def test_workers_that_never_come_are_told_at_once_and_end_the_wait(no_workers, work):
+    told = []
+    with (
+        pytest.raises(WorkersLostError, match=r"no workers for 2 s \(cns_dask.no-workers.*What was done is kept"),
+        waiting_for_workers(told.append),
+    ):
+        work()
+    assert len(told) == 1
+    assert re.match(r"no workers since \d\d:\d\d:\d\d: waiting up to 2 s for others", told[0])
+
+
+def test_workers_that_come_late_end_the_wait_too(no_workers):
+    told = []
+
+    def tell(text):
+        told.append(text)
+        cluster = get_client().cluster
+        cluster.scale(1)
+
+    with dask.config.set({"cns_dask.no-workers-timeout": "60 s"}), waiting_for_workers(tell):
+        assert compute([dask.delayed(int)(1)]) == [1]
+    assert len(told) == 1
+
+
+def test_futures_of_others_are_left_alone(no_workers):
+    theirs = get_client().submit(int, 5)
+    with pytest.raises(WorkersLostError), waiting_for_workers(lambda _: None):
+        compute([dask.delayed(int)(1)])
+    assert theirs.status == "pending"

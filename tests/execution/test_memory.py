@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cns_dask.execution.memory import Memory, _poll, peak, reset_peak, watched_memory
+from cns_dask.execution.memory import Memory, peak, reset_peak, watched_memory
 
 MIB = 2**20
 
@@ -79,14 +79,3 @@ class Scheduler:
     def scheduler_info(self, n_workers):
         assert n_workers == -1  # all of them
         return {"workers": self.workers}
-
-
-def test_that_no_worker_is_left_is_told_once_each_time():
-    client, memory, told = Scheduler(), Memory({}), []
-    worker = {"status": "running", "metrics": {"memory": 5}}
-    for workers in ({}, {}, {"a": worker}, {}):
-        client.workers = workers
-        _poll(client, memory, told.append)
-    assert told == [told[0]] * 2
-    assert told[0].startswith("No worker is left: waiting for others.")
-    assert memory.peaks == {"worker a": 5}

@@ -1,20 +1,24 @@
 """Fits on real worker processes."""
 
+import asyncio
+import os
 import pickle
+from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 from generators import mixture
 from processes import local_cluster
 
-from cns_dask import CNS
+from cns_dask import CNS, neighbor_graph
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
-from cns_dask.execution.cluster import active_client, check_location_is_shared, check_memory, in_worker_memory
-from cns_dask.inputs.data import open_data
+from cns_dask.execution.cluster import active_client, check_location_is_shared, check_memory
 from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.pipeline import fit
+from cns_dask.results.predict import Predictor
 from cns_dask.settings import Settings
 from cns_dask.storage.locations import Location
 
@@ -55,15 +59,70 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
     assert len(seen["search_block"]) == 2
 
 
-def test_an_array_in_memory_is_sent_once_and_not_inside_the_graphs(client):
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((200_000, 10))  # 16 MB: Dask warns of graphs above 10 MB, and warnings are errors here
-    before = set(client.who_has())  # of other tests, until their garbage is collected
-    X = in_worker_memory(open_data(X).X)
-    assert len(set(client.who_has()) - before) == X.npartitions
-    np.testing.assert_allclose(
-        X.mean(axis=0).compute(), np.random.default_rng(1).standard_normal((200_000, 10)).mean(0)
-    )
+def test_rows_in_memory_travel_with_the_tasks_that_need_them(client, blobs):
+    model = CNS(n_neighbors=8, lam=0.1).fit(blobs)
+    for _ in range(10):
+        np.testing.assert_array_equal(model.predict(blobs), model.labels_)
+
+
+class DeadlyPredictor(Predictor):
+    """Ends the process that first asks it about the given rows."""
+
+    def __init__(self, model, fuse):
+        super().__init__(model)
+        self.fuse = fuse
+
+    def __reduce__(self):
+        return DeadlyPredictor, (self.result.path, self.fuse)
+
+    def clustering(self, rows, first_row=0):
+        if first_row and not self.fuse.exists():
+            self.fuse.touch()
+            os._exit(1)
+        return super().clustering(rows, first_row)
+
+
+def test_a_worker_that_dies_does_not_end_a_prediction_of_rows_in_memory(blobs, tmp_path, monkeypatch):
+    model = CNS(n_neighbors=8, lam=0.1).fit(blobs, out=tmp_path / "r.zarr")
+    monkeypatch.setattr("cns_dask.results.predict.Predictor", lambda model: DeadlyPredictor(model, tmp_path / "fuse"))
+    with local_cluster() as cluster, Client(cluster):
+        labels = model.predict(np.concatenate([blobs] * 40))  # several chunks
+    np.testing.assert_array_equal(labels, np.concatenate([model.labels_] * 40))
+    assert (tmp_path / "fuse").exists()
+
+
+def fit_there(X):
+    model = CNS(n_neighbors=8, lam=0.1).fit(X)
+    return model.labels_, model.predict(X), model.result_.at(2).labels.compute(), neighbor_graph(X, 3).indices.compute()
+
+
+def test_tasks_fit_and_predict_while_they_hold_every_thread(client, blobs):
+    """Two workers with one thread each: who waits for others must make room for them."""
+    expected = fit_there(blobs)
+    tasks = [client.submit(fit_there, blobs, pure=False) for _ in range(4)]
+    for task in tasks:
+        for ours, theirs in zip(task.result(timeout=120), expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_fitted_model_goes_into_tasks_without_computing_anything(client, blobs):
+    model = CNS(n_neighbors=8, lam=0.1).fit(blobs)
+    layers = Path(model.result_.path, "at")
+    assert "cluster_layers_" in dir(model)
+    assert client.submit(lambda model: model.n_clusters_, model).result(timeout=60) == model.n_clusters_
+    assert not layers.exists()
+
+
+def test_an_asynchronous_client_is_refused_and_the_way_to_use_it_works(cluster, blobs):
+    async def within_a_loop():
+        async with Client(cluster.scheduler_address, asynchronous=True):
+            for call in (lambda: CNS().fit(blobs), lambda: model.predict(blobs), lambda: neighbor_graph(blobs, 3)):
+                with pytest.raises(SchedulerError, match=r"asynchronous.*await asyncio.to_thread\(model.fit, X\)"):
+                    call()
+            return await asyncio.to_thread(CNS(n_neighbors=8, lam=0.1).fit, blobs)
+
+    model = CNS(n_neighbors=8, lam=0.1).fit(blobs)
+    np.testing.assert_array_equal(asyncio.run(within_a_loop()).labels_, model.labels_)
 
 
 def test_neither_arrays_nor_files_travel_inside_the_graphs_of_a_fit(client, tmp_path):

@@ -286,7 +286,7 @@ def test_all_workers_die_and_another_comes(by_hand, stored_rows, undisturbed, tm
     with amid_the_search(stored_rows, out, log, file) as process:
         os.kill(worker.pid, signal.SIGKILL)
         for line in process.stderr:
-            if line.startswith("No worker is left"):
+            if line.startswith("no workers since "):
                 break
         words = ["worker", "--nthreads", "1", "--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
         with subprocess.Popen(

@@ -239,9 +239,7 @@ def test_scratch_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, sc
     if not Path(scratch).is_dir():
         pytest.skip("needs a folder that nobody may write to")
     with (
-        pytest.raises(
-            OutputError, match=rf"arrays cannot be written to {scratch}.*another scratch folder"
-        ),
+        pytest.raises(OutputError, match=rf"arrays cannot be written to {scratch}.*another scratch folder"),
         new_output(tmp_path / "r.zarr", Kind.RESULT, SAME, PLAN, scratch=scratch),
     ):
         pass
