@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,17 +57,22 @@ class LineProgress(Progress):
     def _begin(self, name: str, total: int) -> None:
         self._stage, self._done, self._started = f"{name}: {{}} of {total}", 0, time.perf_counter()
         self._tell()
+        self._ended = threading.Event()
+        threading.Thread(target=self._beat, args=(self._ended,), daemon=True, name="cns-dask-progress").start()
 
     def _advance(self) -> None:
         self._done += 1
-        if time.perf_counter() - self._told > LINE_SECONDS:
+
+    def _beat(self, ended: threading.Event) -> None:
+        """Tell now and then how far the stage is, also while a single piece takes long."""
+        while not ended.wait(LINE_SECONDS):
             self._tell(f", {time.perf_counter() - self._started:.0f} s so far")
 
     def _tell(self, more: str = "") -> None:
-        self._told = time.perf_counter()
         self._write(self._stage.format(self._done) + more)
 
     def _end(self, seconds: float) -> None:
+        self._ended.set()
         self._tell(f", {seconds:.1f} s")
 
 

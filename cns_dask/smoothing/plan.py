@@ -14,7 +14,7 @@ import numpy as np
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.settings import Grid
 from cns_dask.smoothing.passes import TILE_READS, number_of_tiles
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, RING_PASSES, SPECTRUM_STEPS, krylov_vectors, precision_for
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, RING_PASSES, SPECTRUM_STEPS, fallback_bytes, precision_for
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip
 from cns_dask.storage.layout import ArrayPlan
 
@@ -152,7 +152,7 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     n, grid, number = sizes.n_rows, sizes.grid, sizes.number_bytes
     chunks = math.ceil(n / sizes.rows_per_absorption_chunk)
     largest, n_lams = max(sizes.n_candidates), len(grid.lams)
-    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
+    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + fallback_bytes(n)
     gram = FLOAT_BYTES * n_lams * largest * (largest + 1)
     reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
     steps: list[Step] = []
@@ -178,7 +178,7 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
-    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + FLOAT_BYTES * n * (krylov_vectors(n) + 4)
+    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + fallback_bytes(n)
     step = Step("absorb", sizes.n_blocks(n_picks), solve_bytes, work=n * k * n_picks, gathers=True)
     stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, sizes.block_width))
     return Stage("absorption", (step,), reads=_walk(sizes, k), writes=(stored,))

@@ -51,8 +51,12 @@ MAX_CYCLES, STUCK_SHARE = 20, 0.5
 DROPPED_SHARE = 5e-4
 #: By how much an order of nodes may let the residual grow before it falls.
 LARGEST_GROWTH = 10
-#: Of the Krylov method that takes over: restarts, vectors between them, and their bytes.
+#: Of the direct method that takes over where its factors are at most so large, at 12 bytes for each of their numbers.
+DIRECT_BYTES, FACTOR_BYTES = 128 * 2**20, 12
+#: Of the Krylov method that takes over elsewhere: restarts of a column, vectors between them, and their bytes.
 KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2 * 2**30
+#: Products with W that it may take for a whole block, and entries of W that these may visit.
+KRYLOV_PASSES, KRYLOV_VISITS = 10_000, 10**11
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,11 @@ def precision_for(tol: float) -> type[np.floating[Any]]:
 def krylov_vectors(n_rows: int) -> int:
     """Vectors that the Krylov method keeps between restarts."""
     return clip(KRYLOV_BYTES // (FLOAT_BYTES * n_rows), 20, min(KRYLOV_VECTORS, n_rows))
+
+
+def fallback_bytes(n_rows: int) -> int:
+    """Memory for columns that the polynomial does not solve."""
+    return max(FLOAT_BYTES * n_rows * (krylov_vectors(n_rows) + 4), min(FACTOR_BYTES * n_rows**2, DIRECT_BYTES))
 
 
 def ritz_values(neighbors: IntArray, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
@@ -190,7 +199,8 @@ def solve_block(
     """Solve (I - (1-lam) W) x = e_j for the points j and every lam, to a residual of `tol`.
 
     Several points in the place of one are solved for their sum. Values are in single precision where `tol` allows it.
-    What the polynomial does not solve is handed to a Krylov method. The block is computed `width` points wide, however
+    What the polynomial does not solve, because lam is far below 1/sqrt(n), is solved directly where that needs little
+    memory, and by a Krylov method within a budget elsewhere. The block is computed `width` points wide, however
     many there are: that is compiled once.
 
     Examples
@@ -205,12 +215,22 @@ def solve_block(
     lams = np.asarray(lams, dtype=np.float64)
     solve = _NewtonSolve(walk, [np.atleast_1d(each) for each in points], lams, tol, width)
     solve.run(newton_passes(nodes, lams))
-    values, residuals = solve.solution[:, :, : len(points)], solve.residuals
-    for at, column in np.argwhere(~(residuals <= tol)):
-        values[at, :, column], residuals[at, column] = _krylov(
-            walk.neighbors, points[column], lams[at], values[at, :, column], tol
+    values, residuals, n_passes = solve.solution[:, :, : len(points)], solve.residuals, solve.n_passes
+    unsolved = np.argwhere(~(residuals <= tol))
+    if unsolved.size and _factor_bytes(walk.neighbors) <= DIRECT_BYTES:
+        for at in np.unique(unsolved[:, 0]):
+            columns = unsolved[unsolved[:, 0] == at, 1]
+            some = [solve.points[column] for column in columns]
+            values[at][:, columns], residuals[at, columns] = _direct(walk.neighbors, some, lams[at])
+        return SolvedBlock(values, residuals, n_passes)
+    budget = min(KRYLOV_PASSES, KRYLOV_VISITS // walk.neighbors.size)
+    for left, (at, column) in zip(range(len(unsolved), 0, -1), unsolved, strict=True):
+        share = (budget - (n_passes - solve.n_passes)) // left
+        values[at, :, column], residuals[at, column], passes = _krylov(
+            walk.neighbors, solve.points[column], lams[at], values[at, :, column], tol, share
         )
-    return SolvedBlock(values, residuals, solve.n_passes)
+        n_passes += passes
+    return SolvedBlock(values, residuals, n_passes)
 
 
 class _NewtonSolve:
@@ -222,6 +242,7 @@ class _NewtonSolve:
     def __init__(self, walk: Walk, points: Sequence[IntArray], lams: FloatArray, tol: float, width: int) -> None:
         dtype, n_rows, n_points = precision_for(tol), len(walk.neighbors), len(points)
         self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
+        self.points = points
         self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
         self._hopeless = tol / (10 * self._epsilon)  # a larger residual has lost its digits
         self._ring = aligned_zeros((RING_PASSES + 1, n_rows, width), dtype)
@@ -293,29 +314,68 @@ def residual_of(neighbors: IntArray, point: int | IntArray, lam: float, values: 
     return float(np.abs(residual).max())
 
 
+def _factor_bytes(neighbors: IntArray) -> int:
+    """Bytes that the factors of I - (1-lam) W need at most: they stay within the envelope of its rows and columns."""
+    n_rows, rows = len(neighbors), np.arange(len(neighbors))
+    first_column = neighbors.min(axis=1).astype(np.int64)
+    first_row = rows.copy()
+    np.minimum.at(first_row, neighbors.ravel(), np.repeat(rows, neighbors.shape[1]))
+    envelope = int((rows - np.minimum(first_column, rows)).sum() + (rows - first_row).sum()) + n_rows
+    return FACTOR_BYTES * min(envelope, n_rows**2)
+
+
+def _direct(neighbors: IntArray, points: Sequence[IntArray], lam: float) -> tuple[FloatArray, list[float]]:
+    """Solve some columns for one lam by sparse factors; and their residuals.
+
+    Every row of I - (1-lam) W is dominated by its diagonal, so no pivots are needed; nothing is subtracted, and what is
+    0 stays 0.
+    """
+    from scipy.sparse import csc_matrix, identity
+    from scipy.sparse.linalg import splu
+
+    n_rows, k = neighbors.shape
+    W = csc_matrix((np.full(neighbors.size, 1 / k), (np.repeat(np.arange(n_rows), k), neighbors.ravel())))
+    factors = splu(
+        csc_matrix(identity(n_rows) - (1 - lam) * W),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    units = np.zeros((n_rows, len(points)))
+    for column, each in enumerate(points):
+        units[each, column] = 1
+    values = factors.solve(units)
+    return values, [
+        residual_of(neighbors, each, lam, np.ascontiguousarray(column))
+        for each, column in zip(points, values.T, strict=True)
+    ]
+
+
 def _krylov(
-    neighbors: IntArray, point: int | IntArray, lam: float, start: FloatArray, tol: float
-) -> tuple[FloatArray, float]:
-    """Solve one column for one lam with GMRES, starting from what is there if it is usable; and its residual."""
+    neighbors: IntArray, point: IntArray, lam: float, start: FloatArray, tol: float, n_passes: int
+) -> tuple[FloatArray, float, int]:
+    """Solve one column for one lam with GMRES, starting from what is there if it is usable.
+
+    Returns the column, its residual, and the products with W that were needed, about `n_passes` at most.
+    """
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    n_rows, start = len(neighbors), start.astype(np.float64)
+    n_rows, counted = len(neighbors), [0]
     unit = np.zeros(n_rows)
     unit[point] = 1
-    matrix = LinearOperator(
-        (n_rows, n_rows), matvec=lambda x: x - (1 - lam) * smooth(neighbors, x.ravel()), dtype=float
-    )
-    usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
-    values, _ = gmres(
-        matrix,
-        unit,
-        x0=start if usable else None,
-        rtol=0,
-        atol=tol,
-        restart=krylov_vectors(n_rows),
-        maxiter=KRYLOV_CYCLES,
-    )
-    return values, residual_of(neighbors, point, lam, values)
+
+    def product(x: FloatArray) -> FloatArray:
+        counted[0] += 1
+        return np.asarray(x - (1 - lam) * smooth(neighbors, x.ravel()))
+
+    is_usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
+    values = start.astype(np.float64) if is_usable else np.zeros(n_rows)
+    restart = min(krylov_vectors(n_rows), max(1, n_passes))
+    cycles = min(KRYLOV_CYCLES, n_passes // restart)
+    if cycles > 0:
+        matrix = LinearOperator((n_rows, n_rows), matvec=product, dtype=float)
+        values, _ = gmres(matrix, unit, x0=values, rtol=0, atol=tol, restart=restart, maxiter=cycles)
+    return values, residual_of(neighbors, point, lam, values), counted[0]
 
 
 def warn_if_not_converged(residual: float, name: str, tol: float, consequence: str) -> None:

@@ -21,7 +21,7 @@ from cns_dask.smoothing.plan import (
     smoothing_stages,
     with_counts,
 )
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, krylov_vectors
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, fallback_bytes
 
 GRID = Grid((9, 18), (0.01, 0.02), 30)
 
@@ -39,7 +39,7 @@ def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, method, tol):
     sizes = size_smoothing(n_rows, rows, grid, cap, tol)
     stages = smoothing_stages(sizes)
     plan = Plan(stages, shared_bytes(sizes))
-    fallback = 8 * n_rows * (krylov_vectors(n_rows) + 4)
+    fallback = fallback_bytes(n_rows)
     solving = plan.stage("evaluate").steps[0].task_bytes
     assert plan.stage("evaluate").steps[0].name == "solve"
     assert sizes.rows_per_chunk == rows

@@ -105,10 +105,11 @@ def test_numbering_of_the_rows_does_not_matter():
         np.array([0.3 + 0.9j, -0.9 + 0j]),  # nowhere near the spectrum: diverges
     ],
 )
-def test_bad_nodes_fall_back_to_a_krylov_method(nodes, monkeypatch):
-    calls = []
-    krylov = solver._krylov
-    monkeypatch.setattr(solver, "_krylov", lambda *a: calls.append(a) or krylov(*a))
+@pytest.mark.parametrize(("method", "memory"), [("_direct", solver.DIRECT_BYTES), ("_krylov", 0)])
+def test_bad_nodes_fall_back_to_other_methods(nodes, method, memory, monkeypatch):
+    calls, used = [], getattr(solver, method)
+    monkeypatch.setattr(solver, "DIRECT_BYTES", memory)
+    monkeypatch.setattr(solver, method, lambda *a: calls.append(a) or used(*a))
     neighbors = graph(300)
     lams = np.array([0.01, 0.2])
     block = solve(neighbors, np.array([3, 9]), lams, 1e-10, nodes)
@@ -148,7 +149,44 @@ def test_a_krylov_method_solves_for_several_points_too():
         np.testing.assert_allclose(block.values[0, :, column], dense, atol=1e-7)
 
 
+def test_a_lam_far_below_one_over_the_root_of_n_is_solved_directly():
+    """What a column cannot reach stays 0, and points that stand for one cluster are solved for together."""
+    neighbors = graph(1000, apart=30.0)
+    sets = [np.array([3]), np.array([9, 700, 800])]
+    for lam in (1e-4, 1e-6):
+        block = solve(neighbors, sets, np.array([lam]), 1e-9)
+        assert block.residuals.max() <= 1e-9
+        assert (block.values[0, 500:, 0] == 0).all()
+        dense = oracle.columns(oracle.transition(neighbors), lam, np.array([3, 9, 700, 800]))
+        expected = np.column_stack([dense[:, 0], dense[:, 1:].sum(axis=1)])
+        np.testing.assert_allclose(lam * block.values[0], lam * expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 8])
+def test_the_factors_are_never_larger_than_was_said(n_features):
+    from scipy.sparse import csc_matrix
+    from scipy.sparse.linalg import splu
+
+    neighbors = walk_on(graph(500, n_features), order=order_rows(graph(500, n_features))).neighbors
+    matrix = csc_matrix(np.eye(500) - 0.999 * oracle.transition(neighbors))
+    factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    assert solver.FACTOR_BYTES * (factors.L.nnz + factors.U.nnz - 500) <= solver._factor_bytes(neighbors)
+
+
+def test_the_krylov_method_keeps_its_budget_and_shares_it_out(monkeypatch):
+    monkeypatch.setattr(solver, "DIRECT_BYTES", 0)
+    monkeypatch.setattr(solver, "KRYLOV_PASSES", 60)
+    neighbors = graph(1000)
+    block = solve(neighbors, np.arange(6), np.array([1e-5]), 1e-9, np.array([0.0 + 0j]))
+    alone = solve(neighbors, np.arange(1), np.array([1e-5]), 1e-9, np.array([0.0 + 0j]))
+    newton = 1
+    assert newton < block.n_passes <= newton + 60 + 2 * 6  # GMRES looks at its start and its end too
+    assert alone.residuals[0, 0] < block.residuals[0, 0] < 1
+    assert (block.residuals > 1e-9).all()
+
+
 def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
+    monkeypatch.setattr(solver, "DIRECT_BYTES", 0)
     monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 2)
     monkeypatch.setattr(solver, "KRYLOV_CYCLES", 1)
     neighbors = graph(300)
