@@ -85,5 +85,9 @@ class LowRecallWarning(UserWarning):
     """An approximate graph misses more neighbours than asked for; the message gives the recall that was measured."""
 
 
+class ApproximateAxesWarning(UserWarning):
+    """Principal axes that were found by iteration are far from exact; the message gives their residual."""
+
+
 class ChoiceWarning(UserWarning):
     """The number of clusters is in doubt; the message says why, and what to do."""

@@ -4,13 +4,21 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import dask.array as da
 import numpy as np
 
 from cns_dask.execution.cluster import check_memory
 from cns_dask.execution.plan import Plan
 from cns_dask.execution.run import Run
 from cns_dask.inputs.data import open_data
-from cns_dask.inputs.preprocess import Transform, apply_transform, preprocess_stages, with_components
+from cns_dask.inputs.preprocess import (
+    Transform,
+    apply_transform,
+    preprocess_stages,
+    units_of,
+    warn_of_axes,
+    with_components,
+)
 from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.jobs import size_overrides
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
@@ -43,7 +51,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     ----------
     X
         The data (n, d): anything that `open_data` takes, and what it returns. They are used as they are, without
-        centring or scaling; but sparse rows of more than 100 features are projected on as many singular vectors.
+        centring or scaling, in any unit; but sparse rows of more than 100 features are projected on as many axes.
     n_neighbors
         Neighbours per row, the row itself included: at least 1, below n.
     metric
@@ -110,19 +118,22 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)
             raw = run.share(data.X) if data.in_memory else data.X
-            transform = _unchanged(n_features, normalize=metric == "cosine")
-            if sizes.n_features < n_features:
-                transform = run.load("preprocess") or run.save(
-                    "preprocess", with_components(raw, transform, sizes.n_features), drop_scratch=False
-                )
+            transform = run.load("preprocess") or run.save(
+                "preprocess", _transform(raw, metric, sizes.n_features), drop_scratch=False
+            )
+            warn_of_axes(transform)
             run.write(points, {"points": apply_transform(raw, transform)})
             summary = find_neighbors(run, sizes, n_neighbors, method, recall, random_state)
-            output.writer.describe_graph(**summary.as_attributes())
+            unit = 1.0 if transform.normalize else float(transform.scale[0])
+            output.writer.describe_graph(**replace(summary, unit=unit).as_attributes())
             output.writer.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
     return stored_graph(output.store)
 
 
-def _unchanged(n_features: int, *, normalize: bool) -> Transform:
-    """The transform that leaves features as they are."""
-    kept, zeros, ones = np.arange(n_features), np.zeros(n_features), np.ones(n_features)
-    return Transform(n_features, kept, zeros, ones, None, normalize, magnitude=0.0)
+def _transform(X: da.Array, metric: str, n_components: int) -> Transform:
+    """Features as they are, but in another unit where their squares would leave the range; on axes if they are many."""
+    n_features = X.shape[1]
+    unit = units_of(np.asarray(da.absolute(X).max(axis=0).compute()), scale=False)
+    kept, zeros = np.arange(n_features), np.zeros(n_features)
+    transform = Transform(n_features, kept, zeros, unit, None, metric == "cosine", magnitude=0.0)
+    return with_components(X, transform, n_components) if n_components < n_features else transform

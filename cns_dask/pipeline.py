@@ -20,7 +20,7 @@ from cns_dask.execution.compute import compute, waiting_for_workers
 from cns_dask.execution.memory import Memory, watched_memory
 from cns_dask.execution.run import Piece, Run
 from cns_dask.inputs.missing import clustered_numbers, row_codes
-from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform
+from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
 from cns_dask.jobs import Job, prepare
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
@@ -108,9 +108,11 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         numbering = number_clusters(job, grid.selection.used.n_clusters, run)
         write_memberships(job, numbering.numbers, run)
     store_small_arrays(job, grid, numbering.numbers, transform, run.writer)
-    verdict = verdict_on(job, settings, grid, run)
+    verdict, n_unreached = verdict_on(job, settings, grid, run)
     run.writer.describe_graph(**graph.as_attributes())
-    run.writer.describe(**asdict(describe(job, settings, transform, grid, numbering, verdict, memory, run)))
+    run.writer.describe(**asdict(describe(job, transform, grid, numbering, verdict, n_unreached, memory, run)))
+    if transform is not None:
+        warn_of_axes(transform)
     for doubt in verdict.doubts:
         warnings.warn(doubt, ChoiceWarning, stacklevel=3)
     warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
@@ -133,7 +135,7 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
             )
             advance()
         run.save("preprocess", transform, drop_scratch=False)
-    points = apply_transform(X, transform)
+    points = apply_transform(X, transform, run.writer.open("rows") if job.skips else None)
     plan = ArrayPlan("points", points.shape, (rows, points.shape[1]))  # constant features are dropped
     run.write(replace(job.plan.stage("points"), writes=(plan,)), {"points": points})
     return transform
@@ -236,8 +238,8 @@ def store_small_arrays(
             writer.put(name, values)
 
 
-def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> Verdict:
-    """How sure the choice is, in words."""
+def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> tuple[Verdict, int]:
+    """How sure the choice is, in words; and how many rows no cluster reaches."""
     evaluation = grid.evaluation
     verdict = judge(
         grid.selection,
@@ -247,24 +249,25 @@ def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> Verd
         Evidence(grid.evidence, grid.evidence_with_borders, grid.selection.dimension, job.n_rows),
         settings.n_clusters,
     )
-    confident = compute(
-        [dask.delayed(count_confident)(block) for block in run.writer.open("confidence").to_delayed().ravel()]
-    )
-    doubt = low_confidence(sum(confident) / job.n_rows)
-    return verdict if doubt is None else replace(verdict, doubts=(*verdict.doubts, doubt))
+    blocks = run.writer.open("confidence").to_delayed().ravel()
+    n_confident, n_unreached = np.sum(compute([dask.delayed(count_confident)(block) for block in blocks]), axis=0)
+    doubt = low_confidence(n_confident / job.n_rows)
+    verdict = verdict if doubt is None else replace(verdict, doubts=(*verdict.doubts, doubt))
+    return verdict, int(n_unreached)
 
 
 def describe(
     job: Job,
-    settings: Settings,
     transform: Transform | None,
     grid: GridResult,
     numbering: Numbering,
     verdict: Verdict,
+    n_unreached: int,
     memory: Memory,
     run: Run,
 ) -> Description:
     """What is known about the result besides its arrays."""
+    settings = job.settings
     return Description(
         settings=settings,
         choice=grid.selection.used,
@@ -272,6 +275,8 @@ def describe(
         verdict=verdict,
         **vars(numbering),
         n_candidates={str(k): count for k, count in grid.n_candidates.items()},
+        n_maxima={str(k): count for k, count in grid.n_maxima.items()},
+        n_unreached=n_unreached,
         most_passes=grid.n_passes,
         is_certain=job.sizes.tightens or settings.tol_of_grid(job.n_rows) <= settings.tol,
         largest_residual=_as_json(grid.residual),

@@ -44,3 +44,13 @@ def test_wrong_parameters(blobs):
         neighbor_graph(blobs, 5, metric="l1")
     with pytest.raises(InvalidDataError, match=r"infinite values in 1 row\(s\): 4"):
         neighbor_graph(np.where(np.arange(600)[:, None] == 4, np.nan, blobs), 5)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200, 1e-300, 2.0**-700])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_rows_in_extreme_units_have_the_same_neighbours(unit, metric):
+    rows = np.random.default_rng(0).standard_normal((200, 3))
+    usual, extreme = (neighbor_graph(each, 5, metric=metric) for each in (rows, rows * unit))
+    np.testing.assert_array_equal(extreme.indices.compute(), usual.indices.compute())
+    unit = unit if metric == "euclidean" else 1
+    np.testing.assert_allclose(extreme.distances.compute() / unit, usual.distances.compute(), rtol=1e-12)

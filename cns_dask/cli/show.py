@@ -46,7 +46,7 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
 
     `n_clusters` is another number of clusters, if not the chosen one is to be shown.
     """
-    from cns_dask.neighbors.graph import describe_quality
+    from cns_dask.results.quality import quality_in_words
     from cns_dask.results.scales import explain
 
     console = Console()
@@ -55,7 +55,7 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
         f"{result.n_rows} rows: {result.verdict.sentence}",
         *(f"but: {doubt}" for doubt in result.verdict.doubts),
         *explain(result),
-        describe_quality(result.graph),
+        *quality_in_words(result),
         f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}",
     ]
     if result.n_skipped:

@@ -3,6 +3,7 @@
 The only door to dask-ml, which fits. Its `fit` computes by itself, so this is the one stage that runs work on its own.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import ApproximateAxesWarning, InvalidDataError
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.numeric import project_block
 from cns_dask.storage.chunks import FLOAT_BYTES
@@ -21,8 +22,10 @@ from cns_dask.storage.records import recordable
 SMALLEST = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
 FACTOR_BYTES = 256 * 2**20  # of all factors of an exact PCA, which are in memory together
 POWER_STEPS = 4  # of the subspace iteration
+AXES_TOL = 0.05  # relative residual of axes; the variance along them is then within some percent of the largest
 SPARE_VECTORS = 10  # of the subspace iteration, beyond those that are wanted
 SHOWN_ROWS = 5  # of those that an error names
+TINY = float(np.finfo(np.float64).tiny)
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -87,7 +90,7 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     kept = np.flatnonzero(highest > lowest)
     if kept.size == 0:
         kept = np.array([0])  # constant data: one feature of zeros, where all distances are 0
-    unit = _unit(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale)
+    unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scale)
     ordinary = bool((unit == 1).all())
     scaler = StandardScaler(with_std=scale).fit(X[:, kept] if ordinary else X[:, kept] / unit)
     transform = Transform(
@@ -106,7 +109,7 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     return with_components(X, transform, max_components)
 
 
-def _unit(largest: FloatArray, scale: bool) -> FloatArray:
+def units_of(largest: FloatArray, *, scale: bool) -> FloatArray:
     """What to divide features by before their squares are summed: 1, or a power of two if these would leave the range.
 
     Features that are not scaled share one unit, so that their distances keep their proportions.
@@ -116,23 +119,32 @@ def _unit(largest: FloatArray, scale: bool) -> FloatArray:
     return np.where(extreme & (largest > 0), np.ldexp(1.0, np.frexp(largest)[1] - 1), 1.0)
 
 
-def apply_transform(X: da.Array, transform: Transform) -> da.Array:
-    """Transform every row of X (n, d), lazily."""
+def apply_transform(X: da.Array, transform: Transform, numbers: da.Array | None = None) -> da.Array:
+    """Transform every row of X (n, d), lazily; errors name rows by `numbers` (n,), in the same chunks, if given."""
     if X.shape[1] != transform.n_features:
         raise InvalidDataError(f"The rows have {X.shape[1]} features instead of {transform.n_features}.")
     width = transform.kept.size if transform.components is None else transform.components.shape[1]
-    return X.map_blocks(transform_block, transform, chunks=(X.chunks[0], (width,)), dtype=np.float64, token="points")
+    options: dict[str, Any] = {"chunks": (X.chunks[0], (width,)), "dtype": np.float64, "token": "points"}
+    if numbers is None:
+        return X.map_blocks(transform_block, transform=transform, **options)
+    return X.map_blocks(transform_numbered, numbers[:, None], transform=transform, **options)
 
 
 def transform_block(block: FloatArray, transform: Transform, block_info: Any = None) -> FloatArray:
     """Transform the rows of one block."""
-    return transform_rows(block, transform, block_info[0]["array-location"][0][0] if block_info else 0)
+    first_row = block_info[0]["array-location"][0][0] if block_info else 0
+    return transform_rows(block, transform, np.arange(first_row, first_row + len(block)))
 
 
-def transform_rows(block: FloatArray, transform: Transform, first_row: int = 0) -> FloatArray:
-    """Transform some rows, of which errors number the first as `first_row`; each result depends on its row alone."""
+def transform_numbered(block: FloatArray, numbers: IntArray, transform: Transform) -> FloatArray:
+    """Transform the rows of one block that have other numbers than their positions."""
+    return transform_rows(block, transform, numbers[:, 0])
+
+
+def transform_rows(block: FloatArray, transform: Transform, numbers: IntArray) -> FloatArray:
+    """Transform some rows, which errors name by their numbers; each result depends on its row alone."""
     if not np.isfinite(block).all():
-        bad = first_row + np.flatnonzero(~np.isfinite(block).all(axis=1))
+        bad = numbers[~np.isfinite(block).all(axis=1)]
         _raise_not_finite(bad, len(bad))
     with np.errstate(over="ignore", invalid="ignore"):
         rows = (block[:, transform.kept] - transform.center) / transform.scale
@@ -140,25 +152,37 @@ def transform_rows(block: FloatArray, transform: Transform, first_row: int = 0) 
     if beyond.size:
         raise InvalidDataError(
             f"Differences of values overflow double precision in {beyond.size} row(s): "
-            f"{_first(first_row + beyond)}. Divide the feature by its largest value."
+            f"{_first(numbers[beyond])}. Divide the feature by its largest value."
         )
     if transform.components is not None:
         projected = np.zeros((rows.shape[0], transform.components.shape[1]))
         project_block(np.ascontiguousarray(rows), transform.components, projected)
         rows = projected
-    return normalize_block(rows, transform, first_row) if transform.normalize else np.ascontiguousarray(rows)
+    return normalize_block(rows, transform, numbers) if transform.normalize else np.ascontiguousarray(rows)
 
 
-def normalize_block(rows: FloatArray, transform: Transform, first_row: int) -> FloatArray:
+def normalize_block(rows: FloatArray, transform: Transform, numbers: IntArray) -> FloatArray:
     """Divide every row by its norm: Euclidean neighbours of the result are cosine neighbours."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     without = np.flatnonzero(norms[:, 0] <= 8 * EPSILON * transform.magnitude)  # nothing but rounding of the centring
     if without.size:
         raise InvalidDataError(
             f"The cosine metric needs a direction, and these rows have none (their norm is 0): "
-            f"{_first(first_row + without)}. Remove them, or use the euclidean metric."
+            f"{_first(numbers[without])}. Remove them, or use the euclidean metric."
         )
     return np.asarray(rows / norms)
+
+
+def warn_of_axes(transform: Transform) -> None:
+    """Tell the caller when the principal axes are far from exact."""
+    if transform.axes_error is not None and transform.axes_error > AXES_TOL:
+        warnings.warn(
+            f"The principal axes were found to a relative residual of {transform.axes_error:.2f}: the variance hardly "
+            "falls from one to the next, so other axes would do as well, with other neighbours. Use a larger "
+            "max_components, or fewer features.",
+            ApproximateAxesWarning,
+            stacklevel=3,
+        )
 
 
 def with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
@@ -171,15 +195,19 @@ def with_components(X: da.Array, transform: Transform, n_components: int) -> Tra
 
     scaled = apply_transform(X, replace(transform, normalize=False))
     n_components = min(n_components, X.shape[0])
+    error = None
     if FLOAT_BYTES * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
-        components = _axes_in_subspace(scaled, n_components)
+        components, error = _axes_in_subspace(scaled, n_components)
     else:
         components = np.asarray(PCA(n_components=n_components, svd_solver="full").fit(scaled).components_)
-    return replace(transform, components=np.ascontiguousarray(components.T))
+    return replace(transform, components=np.ascontiguousarray(components.T), axes_error=error)
 
 
-def _axes_in_subspace(rows: da.Array, n_components: int) -> FloatArray:
-    """The first singular vectors (n_components, d) of the rows (n, d), by subspace iteration.
+def _axes_in_subspace(rows: da.Array, n_components: int) -> tuple[FloatArray, float]:
+    """The first singular vectors (n_components, d) of the rows (n, d), by subspace iteration; and their error.
+
+    The error is the relative residual |C V - V (V'CV)| / |V'CV| of the axes V of the covariance C: 0 for exact ones,
+    and a tenth where the variance hardly falls from one axis to the next, so that others would do as well.
 
     A few more random vectors than wanted are multiplied with the rows' covariance POWER_STEPS times; the rows' singular
     vectors within the subspace that they span then are dask-ml's TruncatedSVD of the rows' coordinates there. Every
@@ -191,16 +219,24 @@ def _axes_in_subspace(rows: da.Array, n_components: int) -> FloatArray:
     width = min(n_components + SPARE_VECTORS, rows.shape[1])
     basis = dask.delayed(random_basis)(rows.shape[1], width).persist()
     for _ in range(POWER_STEPS):
-        spread = rows.map_blocks(spread_block, basis, dtype=np.float64, token="spread")  # one task with those before it
-        parts = list(spread.to_delayed().ravel())
-        while len(parts) > 1:  # few at once: each is as large as the basis
-            parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
-        basis = dask.delayed(orthonormal)(parts[0]).persist()
+        basis = dask.delayed(orthonormal)(_spread(rows, basis)).persist()
     shape = (rows.chunks[0], (width,))
     coordinates = rows.map_blocks(np.matmul, basis, chunks=shape, dtype=np.float64, token="coordinates")
     svd = TruncatedSVD(n_components=n_components, algorithm="tsqr", compute=False).fit(coordinates)
     basis, axes = dask.compute(basis, svd.components_)
-    return np.asarray(axes @ basis.T)
+    axes = np.asarray(axes @ basis.T)
+    spread = np.asarray(_spread(rows, dask.delayed(axes.T)).compute())
+    inside = axes @ spread
+    return axes, float(np.linalg.norm(spread - axes.T @ inside) / (np.linalg.norm(inside) + TINY))
+
+
+def _spread(rows: da.Array, basis: Any) -> Any:
+    """The product of the covariance of the rows with a basis (d, width), as a Delayed."""
+    spread = rows.map_blocks(spread_block, basis, dtype=np.float64, token="spread")  # one task with those before it
+    parts = list(spread.to_delayed().ravel())
+    while len(parts) > 1:  # few at once: each is as large as the basis
+        parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
+    return parts[0]
 
 
 def random_basis(n_features: int, width: int) -> FloatArray:

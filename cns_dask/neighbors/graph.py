@@ -45,6 +45,7 @@ class GraphSummary:
     recall: tuple[Recall, ...] = ()
     reach: float | None = None  # of the search in cells: it visits cells nearer than this times the k-th distance
     visited_per_row: float | None = None  # rows that such a search visits on average
+    unit: float | None = None  # of the stored distances, if it is not 1: those of extreme data would leave the range
 
     def as_attributes(self) -> dict[str, Any]:
         """Plain values, for the attributes of the graph."""
@@ -58,6 +59,8 @@ def stored_graph(store: ResultStore) -> NeighborGraph:
     """The graph in a store, opened lazily."""
     summary = typed_record(GraphSummary, store.graph_attributes, "its graph")
     distances = store.open("graph/distances") if "graph/distances" in store else None
+    if distances is not None and summary.unit not in (None, 1.0):
+        distances = distances * summary.unit
     return NeighborGraph(store.open("graph/indices"), distances, summary.method, summary.recall)
 
 

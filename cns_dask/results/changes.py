@@ -113,7 +113,7 @@ def unmoved_block(predictor: Predictor, rows: FloatArray, first_row: int) -> int
     """How many of some rows are those that had the same numbers in a previous fit."""
     opened = predictor.opened
     old = np.asarray(opened.points[first_row : first_row + len(rows)])
-    new = transform_rows(rows[: len(old)], opened.transform, first_row)
+    new = transform_rows(rows[: len(old)], opened.transform, np.arange(first_row, first_row + len(old)))
     return int((new == old).all(axis=1).sum())
 
 

@@ -5,6 +5,9 @@ Stores come from anywhere, so nothing in one is believed before it was checked: 
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
 
 from cns_dask.errors import NotAResultError
 from cns_dask.execution.memory import MemoryRecord
@@ -18,6 +21,7 @@ from cns_dask.storage.records import typed_record
 from cns_dask.storage.store import ResultStore
 
 Name = str | int
+ByK = Annotated[dict[str, int], msgspec.Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,9 @@ class Description:
     verdict: Verdict
     numbers: list[int]  # number of every cluster, in the order of the columns of the absorption
     next_number: int  # the smallest that no cluster has had, here or in the fits that this one followed
-    n_candidates: dict[str, int]  # by k
+    n_candidates: ByK  # candidates, and local maxima of which they were taken
+    n_maxima: ByK
+    n_unreached: int  # rows from which no walk reaches what represents a cluster: they prefer none
     most_passes: int  # over the graph, for one column
     is_certain: bool  # whether the choice was made with absorption that was solved to `tol`
     largest_residual: float | None  # of the stored absorption, and while the grid was evaluated; None: not finite

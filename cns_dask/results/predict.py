@@ -161,7 +161,9 @@ class _LoadedModel:
         self, rows: FloatArray, first_row: int
     ) -> tuple[Clustering, tuple[FloatArray, IntArray]]:
         """The same of rows that are all finite, and distances and row numbers of their nearest training rows."""
-        distances, indices = self.search(transform_rows(rows, self.transform, first_row))
+        distances, indices = self.search(
+            transform_rows(rows, self.transform, np.arange(first_row, first_row + len(rows)))
+        )
         P = absorption_block(indices, distances, self.absorption, self.choice.n_clusters, self.choice.lam)
         return clustering_block(P, self.numbers, noise=self.noise), (distances, indices)
 

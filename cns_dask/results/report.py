@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from cns_dask.array_types import FloatArray
 from cns_dask.errors import CNSError, OutputError
-from cns_dask.neighbors.graph import describe_quality
 from cns_dask.results.history import changes_in_words
+from cns_dask.results.quality import quality_in_words
 from cns_dask.results.result import Result
 from cns_dask.results.scales import explain, sizes_of
 from cns_dask.smoothing.scales import LEAST_STRUCTURE
@@ -97,7 +97,7 @@ def _variables(result: Result, n_clusters: int | None) -> dict[str, Any]:
             (each.n_clusters, f"{each.evidence:.1f}", f"{100 * each.share:.0f} %", _steps_in_words(*each.steps))
             for each in result.scales
         ],
-        "quality": describe_quality(result.graph),
+        "quality": " ".join(quality_in_words(result)),
         "changes": changes_in_words(result.changes),
         "clusters": _other_sizes(result, n_clusters)
         if is_other

@@ -18,6 +18,7 @@ class Candidates:
 
     rows: IntArray
     degrees: IntArray
+    n_maxima: int  # local maxima that there were before some were left out
 
 
 def local_maxima(neighbors: IntArray, limit: int | None = None) -> Candidates:
@@ -35,16 +36,16 @@ def local_maxima(neighbors: IntArray, limit: int | None = None) -> Candidates:
     degrees = np.zeros(len(neighbors), np.int64)
     for nth in neighbors.T:  # one after the other: nothing as large as the graph exists beside it
         degrees += np.bincount(nth, minlength=len(neighbors))
-    highest, rows = degrees, np.arange(len(neighbors))
+    highest, rows, n_maxima = degrees, np.arange(len(neighbors)), 0
     while True:
         wider = highest.copy()
         for nth in neighbors.T:
             np.maximum(wider, highest[nth], out=wider)
         fewer = np.flatnonzero(degrees >= wider)
         is_first, is_widest = highest is degrees, np.array_equal(wider, highest)
-        highest, rows = wider, fewer
+        highest, rows, n_maxima = wider, fewer, n_maxima or len(fewer)
         if limit is None or len(rows) <= limit or (is_widest and not is_first):
-            return Candidates(rows, degrees[rows])
+            return Candidates(rows, degrees[rows], n_maxima)
 
 
 def find_candidates(
@@ -61,12 +62,12 @@ def find_candidates(
     if order is not None:
         rows = order[maxima.rows]
         by_row = np.argsort(rows)
-        maxima = Candidates(rows[by_row], maxima.degrees[by_row])
+        maxima = Candidates(rows[by_row], maxima.degrees[by_row], maxima.n_maxima)
     if len(maxima.rows) <= limit:
         return maxima
     if points is None:
         first = np.argsort(-maxima.degrees, kind="stable")[:limit]
-        return Candidates(maxima.rows[first], maxima.degrees[first])
+        return Candidates(maxima.rows[first], maxima.degrees[first], maxima.n_maxima)
     return most_prominent(maxima, np.asarray(points[maxima.rows, :]), limit)
 
 
@@ -76,7 +77,7 @@ def most_prominent(candidates: Candidates, points: FloatArray, limit: int) -> Ca
     Largest first, ties in row order. `points` are the candidates' rows as the neighbours saw them (c, d).
     """
     order = np.argsort(-candidates.degrees * nearest_others(points), kind="stable")[:limit]
-    return Candidates(candidates.rows[order], candidates.degrees[order])
+    return Candidates(candidates.rows[order], candidates.degrees[order], candidates.n_maxima)
 
 
 def nearest_others(points: FloatArray) -> FloatArray:

@@ -116,7 +116,8 @@ class GridResult:
     rows: IntArray  # the rows that represent the chosen clusters, and the cluster of each
     clusters: IntArray
     representatives: IntArray  # the one of largest in-degree in each cluster
-    n_candidates: dict[int, int]  # candidates of every k
+    n_candidates: dict[int, int]  # candidates of every k, and local maxima of which they were taken
+    n_maxima: dict[int, int]
     #: Largest residual of the absorption that the grid was evaluated with, and of that which is kept
     grid_residual: float
     residual: float
@@ -160,6 +161,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         sources.clusters,
         most_prominent_sources(sources, walks[selected.used.n_neighbors].start.candidates),
         counts,
+        {k: walk.start.candidates.n_maxima for k, walk in walks.items()},
         evaluation.residual,
         residual,
         max(n_passes, evaluation.n_passes),

@@ -194,6 +194,6 @@ def low_confidence(confident_share: float) -> str | None:
     )
 
 
-def count_confident(confidence: FloatArray) -> int:
-    """How many rows prefer their cluster clearly."""
-    return int((confidence > LOW_CONFIDENCE).sum())
+def count_confident(confidence: FloatArray) -> tuple[int, int]:
+    """How many rows prefer their cluster clearly, and how many prefer none at all."""
+    return int((confidence > LOW_CONFIDENCE).sum()), int((confidence == 0).sum())

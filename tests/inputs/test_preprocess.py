@@ -90,7 +90,7 @@ def test_values_whose_differences_overflow_are_named_by_row():
     rows = np.ones((3, 2))
     rows[1, 0] = 1e300
     with pytest.raises(InvalidDataError, match=r"overflow double precision in 1 row\(s\): 41\."):
-        transform_rows(rows, transform, first_row=40)
+        transform_rows(rows, transform, np.arange(40, 40 + len(rows)))
 
 
 def test_at_most_five_rows_are_named():

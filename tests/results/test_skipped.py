@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cns_dask import CNS, open_result
+from cns_dask.errors import InvalidDataError
 from cns_dask.inputs.missing import row_codes
+from cns_dask.pipeline import fit
 from cns_dask.results.skipped import mark_skipped, with_skipped, with_skipped_block
+from cns_dask.settings import Settings
 from cns_dask.smoothing.memberships import Clustering, clustering_block
 
 
@@ -97,3 +100,11 @@ def test_without_bad_rows_skip_changes_nothing(blobs):
     np.testing.assert_array_equal(skip.memberships_, error.memberships_)
     np.testing.assert_array_equal(skip.result_.rows.compute(), np.arange(600))
     assert skip.result_.n_skipped == 0
+
+
+def test_errors_name_rows_of_the_input_where_some_are_skipped():
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((40, 3))
+    X = np.concatenate([np.full((5, 3), np.nan), half, -half, np.zeros((1, 3))])  # the last has no direction
+    with pytest.raises(InvalidDataError, match=r"their norm is 0\): 85\."):
+        fit(X, Settings(metric="cosine", missing="skip", scale=False))

@@ -69,7 +69,7 @@ def test_without_points_those_of_largest_degree_are_kept_ties_by_row():
 
 def test_equally_prominent_candidates_come_in_row_order():
     points = np.array([[0.0], [1.0], [10.0], [11.0]])
-    found = most_prominent(Candidates(np.array([4, 5, 8, 9]), np.array([3, 3, 3, 4])), points, 3)
+    found = most_prominent(Candidates(np.array([4, 5, 8, 9]), np.array([3, 3, 3, 4]), 4), points, 3)
     assert found.rows.tolist() == [9, 4, 5]
     assert found.degrees.tolist() == [4, 3, 3]
 

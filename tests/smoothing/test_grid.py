@@ -189,7 +189,7 @@ def test_scales_do_not_depend_on_how_the_work_is_cut(overrides, neighbors, point
 
 
 def test_a_cluster_is_represented_by_its_first_candidate_of_largest_degree():
-    candidates = Candidates(np.array([2, 5, 7, 9]), np.array([4, 8, 8, 3]))
+    candidates = Candidates(np.array([2, 5, 7, 9]), np.array([4, 8, 8, 3]), 4)
     sources = Sources(np.array([2, 5, 7, 9]), np.array([1, 0, 0, 1]))
     assert [rows.tolist() for rows in sources.by_cluster()] == [[5, 7], [2, 9]]
     assert most_prominent_sources(sources, candidates).tolist() == [5, 2]

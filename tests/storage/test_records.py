@@ -39,7 +39,7 @@ def test_values_come_back_as_they_were(value):
 
 
 def test_records_come_back_as_they_were():
-    start = Start(Candidates(np.arange(3), np.arange(3) * 2), np.array([2, 0, 1]), np.array([1 + 2j]))
+    start = Start(Candidates(np.arange(3), np.arange(3) * 2, 3), np.array([2, 0, 1]), np.array([1 + 2j]))
     back = decode(encode(start))
     assert same(vars(back.candidates), vars(start.candidates))
     assert same(back.nodes, start.nodes)
