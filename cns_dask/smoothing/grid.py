@@ -337,6 +337,7 @@ class _GridPointsOfK:
     ) -> None:
         self._stage, self.k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
         self._least_rows = min_cluster_size or scales.least_rows(k, sizes.n_rows)
+        self._is_asked = min_cluster_size is not None
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
         positions = self._positions = walk.start.positions[self._near]
@@ -380,7 +381,9 @@ class _GridPointsOfK:
             task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
         ]
         values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self.k, grid.lams, grid.max_clusters)
-        chain = task("criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale)
+        chain = task(
+            "criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale, self._is_asked
+        )
         end = Piece(grid_points, (values, picked, chain), record=self.end.record)
         return self._stage.task("choose", end)
 
@@ -496,9 +499,10 @@ def gram_of_rows(_solved: list[Any], absorption: ArrayLike, rows: slice, positio
     return picks.gram_block(absorption, rows, positions)
 
 
-def chain_of_candidates(gram: picks.Gram, slots: IntArray, least_rows: int, limit: int) -> Chain:
+def chain_of_candidates(gram: picks.Gram, slots: IntArray, least_rows: int, limit: int, is_asked: bool) -> Chain:
     """The chain over the candidates; `slots` tells where each one stands in the Gram matrix."""
-    return scales.chain_of(gram.absorbed[np.ix_(slots, slots)], gram.masses[slots], least_rows, limit)
+    absorbed, masses = gram.absorbed[np.ix_(slots, slots)], gram.masses[slots]
+    return scales.chain_of(absorbed, masses, least_rows, limit, is_asked=is_asked)
 
 
 def grid_points(values: Criterion, picked: IntArray, chain: Chain) -> GridPoints:

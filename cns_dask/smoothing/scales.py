@@ -128,15 +128,19 @@ class Evidence:
         return float(self.total[max(1, n_clusters - width - 1) : n_clusters + width].max(initial=0.0))
 
 
-def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: int) -> Chain:
-    """The chain over candidates (c, c), from where their walks end, cut into up to `limit` clusters."""
+def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: int, *, is_asked: bool = False) -> Chain:
+    """The chain over candidates (c, c), from where their walks end, cut into up to `limit` clusters.
+
+    Where nothing has `least_rows` rows there is one cluster if the caller asked for so many (`is_asked`); else all that
+    is small and far from everything else is a cluster nevertheless.
+    """
     sums = absorbed.sum(axis=1, keepdims=True)
     M = np.divide(np.maximum(absorbed, 0), sums, out=np.eye(len(absorbed)), where=sums > 0)
     rows_between = np.maximum(masses, 1)[:, None] * M
     flow = (rows_between + rows_between.T) / 2
     group = join_small(flow, masses, least_rows)
-    if (group < 0).all():  # all of them are small, and far from each other
-        group = np.arange(len(group))
+    if (group < 0).all():
+        group = np.zeros_like(group) if is_asked else np.arange(len(group))
     present = np.unique(group[group >= 0])
     member = (group[None, :] == present[:, None]).astype(float)  # (g, c)
     group_flow, group_masses = member @ flow @ member.T, member @ masses

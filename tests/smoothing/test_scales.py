@@ -481,3 +481,16 @@ def test_a_cluster_starts_from_all_its_representatives(moons):
     start[result.stored("sources")[...], result.stored("source_clusters")[...]] = 1
     P = choice.lam * np.linalg.solve(np.eye(len(X)) - (1 - choice.lam) * W, start)
     np.testing.assert_allclose(model.memberships_, 0.5 + P - P.sum(axis=1, keepdims=True) / 2, atol=1e-8)
+
+
+def test_no_cluster_is_smaller_than_was_asked_for():
+    """Three far groups of 200, 50 and 50 rows; where none is large enough, all rows are one cluster."""
+    rng = np.random.default_rng(0)
+    centers = np.repeat([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], [200, 50, 50], axis=0)
+    rows = centers + rng.standard_normal((300, 2))
+    found = {
+        least: CNS(min_cluster_size=least, selection=selection).fit(rows).n_clusters_
+        for selection in ("auto", "scales")
+        for least in (20, 60, 210, 300)
+    }
+    assert found == {20: 3, 60: 1, 210: 1, 300: 1}
