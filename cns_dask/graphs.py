@@ -20,6 +20,7 @@ from cns_dask.inputs.preprocess import (
     with_components,
 )
 from cns_dask.inputs.scan import fingerprint_of
+from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.jobs import size_overrides
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.neighbors.plan import search_stages, size_search
@@ -103,13 +104,15 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     sizes = size_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
     rows = sizes.rows_per_chunk
     preprocess, points = preprocess_stages(n_rows, n_features, sizes.n_features, rows)
-    plan = Plan((preprocess, points, *search_stages(sizes)))
-    data = replace(data, X=data.X.rechunk({0: rows}))
+    is_spooled = needs_spool(data, rows)
+    plan = Plan((*([spool_stage(data.X, rows)] if is_spooled else []), preprocess, points, *search_stages(sizes)))
+    if not is_spooled:
+        data = replace(data, X=data.X.rechunk({0: rows}))
     check_memory(plan.worker_bytes)
     fingerprint = (
         {}
         if out is None
-        else {"data": fingerprint_of(data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
+        else {"data": fingerprint_of(data, progress, rows=rows), "settings": {"n_neighbors": n_neighbors, **chosen}}
     )
     with open_output(
         out, Kind.GRAPH, fingerprint, resume_key(sizes), overwrite=overwrite, scratch=scratch, tell=progress.tell
@@ -117,7 +120,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)
-            raw = run.share(data.X) if data.in_memory else data.X
+            raw = run.share(data.X) if data.in_memory else spooled(data.X, rows, run) if is_spooled else data.X
             transform = run.load("preprocess") or run.save(
                 "preprocess", _transform(raw, metric, sizes.n_features), drop_scratch=False
             )

@@ -12,11 +12,13 @@ import dask.array as da
 from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.execution.cluster import check_memory
 from cns_dask.execution.plan import Plan, Stage
+from cns_dask.execution.run import Run
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
 from cns_dask.inputs.preprocess import preprocess_stages
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
+from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.given import open_graph
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.neighbors.plan import GraphSizes, given_stage, search_stages, size_search
@@ -35,7 +37,8 @@ from cns_dask.storage.outputs import Fingerprint
 class Job:
     """What a fit has to do: the data, opened, and the plan for them.
 
-    `data.X` are all rows, in chunks of which `scan.counts` rows can be clustered.
+    `data.X` are all rows, of which `scan.counts` can be clustered in each chunk of the plan. They are in these chunks,
+    or in the caller's if they have to be written to scratch first.
     """
 
     data: Data | None
@@ -77,10 +80,24 @@ class Job:
         plan = plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
         stages, rows = list(plan.stages), self.graph_sizes.rows_per_chunk
         if self.data is not None and self.skips:
-            stages[:0] = skip_stages(self.data.X.shape, self.n_rows, self.data.X.chunksize[0], rows)
+            stages[:0] = skip_stages(self.data.X.shape, self.n_rows, self.scan.rows, rows)
+        if self.data is not None and self.is_spooled:
+            stages[:0] = [spool_stage(self.data.X, self.scan.rows)]
         if n_features is not None and self.previous is not None:
             stages[-1:-1] = [match_stage(self.n_rows, n_features, rows)]  # before the memberships
         return replace(plan, stages=tuple(stages))
+
+    def rows(self, run: Run) -> da.Array:
+        """All rows, where workers can read them, in the chunks that were scanned."""
+        assert self.data is not None
+        if self.data.in_memory:
+            return run.share(self.data.X)
+        return spooled(self.data.X, self.scan.rows, run) if self.is_spooled else self.data.X
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the rows are written to scratch first."""
+        return self.data is not None and needs_spool(self.data, self.scan.rows)
 
     def clustered_rows(self, X: da.Array) -> da.Array:
         """The rows that are not skipped, in the chunks of the plan."""
@@ -128,11 +145,13 @@ def prepare(
     if data is not None:
         n_features = data.X.shape[1]
         rows = overrides.get("rows_per_chunk", rows_per_chunk(*data.X.shape))
-        data = replace(data, X=data.X.rechunk({0: rows}))
+        if not needs_spool(data, rows):
+            data = replace(data, X=data.X.rechunk({0: rows}))
         if of_cluster is not None:
             data = replace(data, X=within_cluster(data.X, of_cluster[0].labels, of_cluster[1]))
         scanned = scan(
             data.X,
+            rows,
             hashed=hashed and not data.files,
             counted=settings.missing == "skip" or of_cluster is not None,
             in_memory=data.in_memory,

@@ -123,7 +123,7 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
 def make_points(job: Job, settings: Settings, run: Run) -> Transform:
     """Find the rows that are skipped; scale and project the others."""
     assert job.data is not None
-    X, rows = run.share(job.data.X) if job.data.in_memory else job.data.X, job.graph_sizes.rows_per_chunk
+    X, rows = job.rows(run), job.graph_sizes.rows_per_chunk
     if job.skips:
         find_skipped_rows(job, X, run)
     X = job.clustered_rows(X)
@@ -174,7 +174,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
     """The numbers of the clusters: 0, 1, ..., or those of the same clusters in a previous fit."""
     if job.previous is None or job.data is None:
         return Numbering(list(range(n_clusters)), n_clusters)
-    X = job.clustered_rows(run.share(job.data.X) if job.data.in_memory else job.data.X)
+    X = job.clustered_rows(job.rows(run))
     P = run.writer.open("absorption")[:, :n_clusters].rechunk({1: -1})
     has_gaps = job.skips or job.previous.n_skipped > 0
     comparison = Comparison(job.previous, by_row_number=not has_gaps and keep_row_numbers(job.previous, X))

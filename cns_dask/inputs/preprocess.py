@@ -20,7 +20,7 @@ from cns_dask.storage.layout import ArrayPlan
 from cns_dask.storage.records import recordable
 
 SMALLEST = 2.0**-250  # squares of smaller values, and of larger ones than its inverse, may leave the range
-FACTOR_BYTES = 256 * 2**20  # of all factors of an exact PCA, which are in memory together
+FACTOR_BYTES = 256 * 2**20  # of the factors of all chunks, which are in one task's memory together
 POWER_STEPS = 4  # of the subspace iteration
 AXES_TOL = 0.05  # relative residual of axes; the variance along them is then within some percent of the largest
 SPARE_VECTORS = 10  # of the subspace iteration, beyond those that are wanted
@@ -63,9 +63,12 @@ class Transform:
 
 def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_chunk: int) -> tuple[Stage, Stage]:
     """Learn the transform, then apply it: rows of `n_features` become points of `n_components`."""
+    chunks, work = -(-n_rows // rows_per_chunk), n_rows * n_features
     axes = FLOAT_BYTES * n_features * n_components if n_features > n_components else 0  # and partial sums as large
     held = 5 * (FLOAT_BYTES * rows_per_chunk * n_features + axes)  # as stored, as numbers, and in between
-    chunks, work = -(-n_rows // rows_per_chunk), n_rows * n_features
+    factors = FLOAT_BYTES * chunks * n_features**2
+    if axes and factors <= FACTOR_BYTES:
+        held = max(held, 3 * factors)  # together, and while they become one
     points = ArrayPlan("points", (n_rows, n_components), (rows_per_chunk, n_components))
     raw = ArrayPlan("raw rows", (n_rows, n_features), (rows_per_chunk, n_features))
     return (
@@ -188,18 +191,17 @@ def warn_of_axes(transform: Transform) -> None:
 def with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
     """Add the first principal axes of the scaled rows.
 
-    The rows are centred, so these are their first singular vectors: exact ones by PCA, which holds a square
-    factor as wide as the rows for every chunk; where these are too large, those in a subspace.
+    The rows are centred, so these are their first singular vectors: those of the triangular factor of the rows, which
+    is as wide as they are. (dask-ml's PCA has the same axes, but computes the other factor too, which is as large as
+    the data, to choose their signs.) Where the factors of all chunks are too large, those in a subspace.
     """
-    from dask_ml.decomposition import PCA
-
     scaled = apply_transform(X, replace(transform, normalize=False))
-    n_components = min(n_components, X.shape[0])
-    error = None
+    n_components, error = min(n_components, X.shape[0]), None
     if FLOAT_BYTES * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
         components, error = _axes_in_subspace(scaled, n_components)
     else:
-        components = np.asarray(PCA(n_components=n_components, svd_solver="full").fit(scaled).components_)
+        factor = np.asarray(da.linalg.qr(scaled)[1].compute())
+        components = np.linalg.svd(factor, full_matrices=False)[2][:n_components]
     return replace(transform, components=np.ascontiguousarray(components.T), axes_error=error)
 
 

@@ -8,10 +8,13 @@ import dask
 import dask.array as da
 import numpy as np
 
+from cns_dask.execution.cluster import delayed_chunks
 from cns_dask.execution.compute import compute
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED, row_codes
 from cns_dask.progress import Progress
+from cns_dask.storage.arrays import WIDE_FEATURES
+from cns_dask.storage.chunks import row_slices
 from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.locations import Location
 
@@ -22,34 +25,54 @@ class Scan:
 
     hashes: tuple[str, ...]
     counts: tuple[int, ...]
+    rows: int = 0  # of a chunk
 
 
-def scan(X: da.Array, *, hashed: bool, counted: bool, in_memory: bool, progress: Progress) -> Scan:
-    """Read the data once, chunk by chunk, if hashes or counts are wanted."""
+def scan(X: da.Array, rows: int, *, hashed: bool, counted: bool, in_memory: bool, progress: Progress) -> Scan:
+    """Read the data once, if hashes or counts are wanted: those of chunks of `rows` rows, whatever chunks X has."""
+    parts = row_slices(X.shape[0], rows)
     if not (hashed or counted):
-        return Scan((), X.chunks[0])
-    tasks = [dask.delayed(scan_block)(block, hashed, counted) for block in X.to_delayed().ravel()]
+        return Scan((), tuple(part.stop - part.start for part in parts), rows)
+    by_row = X.shape[1] > WIDE_FEATURES
+    X = X if by_row else X.rechunk({0: rows})
+    tasks = [dask.delayed(scan_block)(block, hashed, counted) for block in delayed_chunks(X)]
     with progress.stage("scan", len(tasks)) as advance:
         scheduler = {"scheduler": "synchronous"} if in_memory else {}  # where the rows are
         with dask.config.set(scheduler):
             blocks = compute(tasks, lambda _: advance())
-    hashes, counts = zip(*blocks, strict=True)
-    return Scan(hashes, counts)
+    words, counts = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    if not by_row:
+        return Scan(tuple(map(str, words)), tuple(map(int, counts)), rows)
+    hashes = tuple(_word(words[part]) for part in parts) if hashed else ()
+    return Scan(hashes, tuple(int(counts[part].sum()) for part in parts), rows)
 
 
-def scan_block(block: Any, hashed: bool, counted: bool) -> tuple[str, int]:
-    """Hash of a chunk, and the number of its rows that can be clustered: all, unless they are `counted`."""
-    word = hashlib.blake2b(np.ascontiguousarray(block).data, digest_size=16).hexdigest() if hashed else ""
-    return word, int((row_codes(block) == CLUSTERED).sum()) if counted else len(block)
+def scan_block(block: Any, hashed: bool, counted: bool) -> tuple[Any, Any]:
+    """Hash of a chunk, and the number of its rows that can be clustered: all, unless they are `counted`.
+
+    Of wide rows both of each row: so a chunk of the caller need not be one of the plan.
+    """
+    clustered = row_codes(block) == CLUSTERED if counted else np.ones(len(block), np.bool_)
+    if block.shape[1] <= WIDE_FEATURES:
+        return [_word(block) if hashed else ""], [int(clustered.sum())]
+    words = [hashlib.blake2b(row.data, digest_size=8).digest() for row in np.ascontiguousarray(block)] if hashed else []
+    return np.frombuffer(b"".join(words), np.uint64), clustered
 
 
-def fingerprint_of(data: Data, progress: Progress, hashes: tuple[str, ...] | None = None) -> dict[str, Any]:
+def _word(values: Any) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(values).data, digest_size=16).hexdigest()
+
+
+def fingerprint_of(
+    data: Data, progress: Progress, hashes: tuple[str, ...] | None = None, rows: int | None = None
+) -> dict[str, Any]:
     """What tells data apart: shape, type, and versions of their files (of a path or URL), or hashes of their chunks."""
     if data.files:
         content: Any = [Location(file).versions() for file in data.files]
     elif hashes is None:
-        content = scan(data.X, hashed=True, counted=False, in_memory=data.in_memory, progress=progress).hashes
+        options: dict[str, Any] = {"hashed": True, "counted": False, "in_memory": data.in_memory, "progress": progress}
+        content = scan(data.X, rows or data.X.chunksize[0], **options).hashes
     else:
         content = hashes
-    options = {"options": data.options} if data.options else {}
-    return {"shape": list(data.X.shape), "dtype": str(data.X.dtype), "content": digest(content), **options}
+    read = {"options": data.options} if data.options else {}
+    return {"shape": list(data.X.shape), "dtype": str(data.X.dtype), "content": digest(content), **read}

@@ -15,7 +15,8 @@ BAD = np.where(np.arange(8)[:, None] % 3, X, np.nan)  # rows 0, 3 and 6 are miss
 
 
 def scanned(array, *, hashed=True, counted=True, in_memory=True):
-    return scan(array, hashed=hashed, counted=counted, in_memory=in_memory, progress=Progress())
+    rows = array.chunksize[0]
+    return scan(array, rows, hashed=hashed, counted=counted, in_memory=in_memory, progress=Progress())
 
 
 def lazy(values, rows=3):
@@ -23,14 +24,14 @@ def lazy(values, rows=3):
 
 
 def test_rows_that_can_be_clustered_are_counted_chunk_by_chunk():
-    assert scanned(lazy(BAD), hashed=False) == Scan(("", "", ""), (2, 2, 1))
+    assert scanned(lazy(BAD), hashed=False) == Scan(("", "", ""), (2, 2, 1), 3)
     assert scanned(lazy(np.where(BAD == 4, np.inf, BAD)), hashed=False).counts == (1, 2, 1)
     assert scanned(lazy(BAD), counted=False).counts == (3, 3, 2)
 
 
 def test_nothing_is_read_without_a_reason():
     with Counted() as counted:
-        assert scanned(lazy(BAD), hashed=False, counted=False) == Scan((), (3, 3, 2))
+        assert scanned(lazy(BAD), hashed=False, counted=False) == Scan((), (3, 3, 2), 3)
     assert counted.tasks == []
 
 
@@ -57,9 +58,19 @@ def test_rows_in_memory_are_scanned_where_they_are(in_memory):
     assert (threads == {threading.get_ident()}) == in_memory
 
 
+@pytest.mark.parametrize("width", [3, 150])
+def test_the_chunks_of_the_caller_do_not_matter(width):
+    values = np.random.default_rng(0).standard_normal((40, width))
+    values[::7, 1] = np.nan
+    options = {"hashed": True, "counted": True, "in_memory": False, "progress": Progress()}
+    expected, *others = (scan(da.from_array(values, chunks=(rows, -1)), 9, **options) for rows in (9, 40, 13, 4))
+    assert expected.counts == (7, 8, 8, 7, 4)
+    assert all(other == expected for other in others)
+
+
 def test_progress_is_told_about_every_chunk():
     lines = []
-    scan(lazy(X), hashed=True, counted=False, in_memory=True, progress=LineProgress(lines.append))
+    scan(lazy(X), 3, hashed=True, counted=False, in_memory=True, progress=LineProgress(lines.append))
     assert lines[0] == "scan: 0 of 3"
     assert lines[-1].startswith("scan: 3 of 3, ")
 

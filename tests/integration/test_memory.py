@@ -5,15 +5,18 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 from processes import background, local_cluster, wait_until
 
 from cns_dask.errors import MemoryPressureWarning, NotEnoughMemoryError
-from cns_dask.execution.memory import Memory, _poll, watched_memory
+from cns_dask.execution.memory import Memory, _poll, peak, watched_memory
 from cns_dask.jobs import prepare
 from cns_dask.pipeline import fit
 from cns_dask.settings import Settings
@@ -105,43 +108,6 @@ def test_a_worker_that_spills_is_reported():
     assert memory.record().short_of_memory
 
 
-@pytest.mark.slow
-def test_soak(stored_rows, small_plan, tmp_path):
-    """Thirty fits on one cluster: memory, file handles and threads do not grow."""
-    import psutil
-    from distributed import Client
-
-    def figures(processes):
-        return {
-            name: {
-                "MiB": round(process.memory_info().rss / 2**20, 1),
-                "files": process.num_fds(),
-                "threads": process.num_threads(),
-            }
-            for name, process in processes.items()
-        }
-
-    seen = []
-    with (
-        dask.config.set({"distributed.worker.profile.enabled": False}),  # it keeps a profile of every second of an hour
-        cluster_of("4GiB") as cluster,
-        Client(cluster) as client,
-    ):
-        pids = client.run(os.getpid)
-        processes = {f"worker {at}": psutil.Process(pid) for at, pid in enumerate(pids.values())}
-        processes["scheduler and client"] = psutil.Process()
-        for number in range(30):
-            fit(stored_rows, Settings(method="cells"), out=tmp_path / f"{number}.zarr")
-            seen.append(figures(processes))
-    file = Path(os.environ.get("CNS_DASK_FIGURES", tmp_path)) / "soak.json"
-    file.write_text(json.dumps(seen, indent=1))
-    for name in processes:
-        early, late = seen[4:10], seen[-6:]  # after what is loaded and compiled once
-        for what, slack in (("MiB", 8 if name.startswith("worker") else 15), ("files", 5), ("threads", 3)):
-            before, after = (np.median([each[name][what] for each in some]) for some in (early, late))
-            assert after <= before + slack, (name, what, before, after)
-
-
 CLIENT = """
 import sys
 import dask, dask.dataframe as dd, numpy as np, pandas as pd
@@ -198,3 +164,29 @@ def test_the_memory_of_the_client_does_not_grow_with_the_rows(tmp_path):
     file = Path(os.environ.get("CNS_DASK_FIGURES", tmp_path)) / "client.json"
     file.write_text(json.dumps({"peak_bytes": peaks}), encoding="utf-8")
     assert grown < 8 * 270_000, peaks  # less than one number for each row that came
+
+
+def wide_rows(at):
+    """A chunk of 5 000 rows of 1 000 features: five clusters."""
+    rng = np.random.default_rng(at)
+    return rng.standard_normal((5000, 1000)) + 3 * np.repeat(
+        rng.integers(5, size=(5000, 1)) == np.arange(5), 200, axis=1
+    )
+
+
+@pytest.mark.slow
+def test_wide_lazy_rows_in_other_chunks_than_the_plan_at_its_limit(tmp_path):
+    """400 MB in chunks of 40 MB on two workers with as much memory as the plan asks for; nothing is spilled."""
+    blocks = [da.from_delayed(dask.delayed(wide_rows)(at), (5000, 1000), float) for at in range(10)]
+    X, settings = (
+        da.concatenate(blocks),
+        Settings(n_neighbors=8, lam=0.05, max_components=10, max_candidates=20, n_clusters=5),
+    )
+    limit = prepare(X, settings).plan.worker_bytes(1)
+    with cluster_of(limit) as cluster, Client(cluster) as client, warnings.catch_warnings():
+        warnings.simplefilter("error", MemoryPressureWarning)
+        before = max(client.run(peak).values())
+        result = fit(X, settings, out=tmp_path / "r.zarr")
+    used, planned = result.memory
+    assert used <= planned <= limit
+    assert used - before < 400 * 2**20
