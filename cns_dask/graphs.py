@@ -122,7 +122,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
             run.check_ready(plan.disk_bytes)
             raw = run.share(data.X) if data.in_memory else spooled(data.X, rows, run) if is_spooled else data.X
             transform = run.load("preprocess") or run.save(
-                "preprocess", _transform(raw, metric, sizes.n_features), drop_scratch=False
+                "preprocess", _transform(raw, metric, sizes.n_features, data.sparse), drop_scratch=False
             )
             warn_of_axes(transform)
             run.write(points, {"points": apply_transform(raw, transform)})
@@ -133,10 +133,10 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     return stored_graph(output.store)
 
 
-def _transform(X: da.Array, metric: str, n_components: int) -> Transform:
+def _transform(X: da.Array, metric: str, n_components: int, sparse: da.Array | None) -> Transform:
     """Features as they are, but in another unit where their squares would leave the range; on axes if they are many."""
     n_features = X.shape[1]
     unit = units_of(np.asarray(da.absolute(X).max(axis=0).compute()), scale=False)
     kept, zeros = np.arange(n_features), np.zeros(n_features)
     transform = Transform(n_features, kept, zeros, unit, None, metric == "cosine", magnitude=0.0)
-    return with_components(X, transform, n_components) if n_components < n_features else transform
+    return with_components(X, transform, n_components, sparse) if n_components < n_features else transform

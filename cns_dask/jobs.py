@@ -95,6 +95,13 @@ class Job:
         return spooled(self.data.X, self.scan.rows, run) if self.is_spooled else self.data.X
 
     @property
+    def sparse_rows(self) -> da.Array | None:
+        """The rows that are clustered as sparse chunks, if they are sparse and none is skipped."""
+        if self.data is None or self.data.sparse is None or self.skips:
+            return None
+        return self.data.sparse.rechunk({0: self.graph_sizes.rows_per_chunk})
+
+    @property
     def is_spooled(self) -> bool:
         """Whether the rows are written to scratch first."""
         return self.data is not None and needs_spool(self.data, self.scan.rows)

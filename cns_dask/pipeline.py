@@ -131,7 +131,11 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
     if transform is None:
         with run.progress.stage("preprocess", 1) as advance:
             transform = learn_transform(
-                X, metric=settings.metric, scale=settings.scale, max_components=settings.max_components
+                X,
+                metric=settings.metric,
+                scale=settings.scale,
+                max_components=settings.max_components,
+                sparse=job.sparse_rows,
             )
             advance()
         run.save("preprocess", transform, drop_scratch=False)

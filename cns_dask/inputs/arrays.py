@@ -30,7 +30,9 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
             f"The rows have {width} features, and the fit has {len(columns)}, in this order: {list(columns)}."
         )
     try:
-        return replace(data, X=data.X[:, [int(column) for column in columns]])
+        positions = [int(column) for column in columns]
+        sparse = None if data.sparse is None else data.sparse[:, positions]
+        return replace(data, X=data.X[:, positions], sparse=sparse)
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidSettingError(
             f"columns of an array must be positions from 0 to {width - 1}, not {list(columns)}."
@@ -56,12 +58,15 @@ def from_sparse(matrix: Any) -> Data:
         return Data(da.empty(rows.shape, dtype=rows.dtype), ArrayForm(is_lazy=False))
     parts = row_slices(rows.shape[0], rows_per_chunk(*rows.shape))
     blocks = [
-        da.from_delayed(
-            dask.delayed(filled_block)(dask.delayed(rows[part])), (part.stop - part.start, rows.shape[1]), np.float64
-        )
+        da.from_delayed(dask.delayed(rows[part]), (part.stop - part.start, rows.shape[1]), meta=rows[:0])
         for part in parts
     ]
-    return Data(da.concatenate(blocks), ArrayForm(is_lazy=False), is_sparse=True)
+    return _filled(da.concatenate(blocks), ArrayForm(is_lazy=False))
+
+
+def _filled(sparse: da.Array, form: ArrayForm) -> Data:
+    X = sparse.map_blocks(filled_block, dtype=np.float64, meta=np.empty((0, 0)))
+    return Data(X, form, sparse=sparse)
 
 
 def filled_block(block: Any) -> np.ndarray[Any, Any]:
@@ -76,8 +81,7 @@ def from_dask(array: da.Array) -> Data:
         n_rows = 1 if np.isnan(array.shape[0]) else int(array.shape[0])
         step = rows_per_chunk(max(1, n_rows), max(1, array.shape[1]))
         sizes = {0: tuple(_split(array.chunks[0], step)), 1: -1}
-        filled = array.rechunk(sizes).map_blocks(filled_block, dtype=np.float64, meta=np.empty((0, 0)))
-        return Data(filled, ArrayForm(is_lazy=True), is_sparse=True)
+        return _filled(array.rechunk(sizes), ArrayForm(is_lazy=True))
     return Data(array, ArrayForm(is_lazy=True))
 
 

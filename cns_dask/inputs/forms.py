@@ -67,11 +67,16 @@ class Data:
     X: Any  # the rows (n, d): a Dask array of float64, all features in one chunk
     form: Form  # the form in which answers go back
     in_memory: bool = False  # whether the chunks are parts of an array in this process's memory
-    is_sparse: bool = False  # whether they are mostly zeros, stored as such: a chunk of X is filled when it is computed
+    sparse: Any = None  # the same rows as a Dask array of sparse chunks, where they are sparse
     names: tuple[Any, ...] | None = None  # names of the features, where they have some
     files: tuple[str, ...] = ()  # paths or URLs of the files that hold them, whose versions tell a change
     options: dict[str, Any] = field(default_factory=dict)  # the options with which they were opened
     sizes: tuple[int, ...] | None = None  # rows in each part (partition, chunk) of the caller's data; None if unknown
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are mostly zeros, stored as such: a chunk of X is filled when it is computed."""
+        return self.sparse is not None
 
     def wrap(self, values: ArrayLike, name: str, clusters: Sequence[int] | None = None) -> Any:
         """Values of all rows, in the caller's form."""

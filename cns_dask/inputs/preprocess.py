@@ -77,8 +77,10 @@ def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_
     )
 
 
-def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: int | None) -> Transform:
-    """Learn the transform of the method's section "Data" from the rows of X (n, d).
+def learn_transform(
+    X: da.Array, *, metric: str, scale: bool, max_components: int | None, sparse: da.Array | None = None
+) -> Transform:
+    """Learn the transform of the method's section "Data" from the rows of X (n, d), which may be `sparse` too.
 
     Raises
     ------
@@ -109,7 +111,7 @@ def learn_transform(X: da.Array, *, metric: str, scale: bool, max_components: in
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))
     if max_components is None or kept.size <= max_components:
         return transform
-    return with_components(X, transform, max_components)
+    return with_components(X, transform, max_components, sparse)
 
 
 def units_of(largest: FloatArray, *, scale: bool) -> FloatArray:
@@ -188,7 +190,7 @@ def warn_of_axes(transform: Transform) -> None:
         )
 
 
-def with_components(X: da.Array, transform: Transform, n_components: int) -> Transform:
+def with_components(X: da.Array, transform: Transform, n_components: int, sparse: da.Array | None = None) -> Transform:
     """Add the first principal axes of the scaled rows.
 
     The rows are centred, so these are their first singular vectors: those of the triangular factor of the rows, which
@@ -198,15 +200,17 @@ def with_components(X: da.Array, transform: Transform, n_components: int) -> Tra
     scaled = apply_transform(X, replace(transform, normalize=False))
     n_components, error = min(n_components, X.shape[0]), None
     if FLOAT_BYTES * scaled.numblocks[0] * scaled.shape[1] ** 2 > FACTOR_BYTES:
-        components, error = _axes_in_subspace(scaled, n_components)
+        components, error = _axes_in_subspace(scaled if sparse is None else sparse, n_components, transform)
     else:
         factor = np.asarray(da.linalg.qr(scaled)[1].compute())
         components = np.linalg.svd(factor, full_matrices=False)[2][:n_components]
     return replace(transform, components=np.ascontiguousarray(components.T), axes_error=error)
 
 
-def _axes_in_subspace(rows: da.Array, n_components: int) -> tuple[FloatArray, float]:
-    """The first singular vectors (n_components, d) of the rows (n, d), by subspace iteration; and their error.
+def _axes_in_subspace(rows: da.Array, n_components: int, transform: Transform) -> tuple[FloatArray, float]:
+    """The first singular vectors (n_components, d) of scaled rows (n, d), by subspace iteration; and their error.
+
+    Sparse chunks come as they are, and are scaled while they are multiplied: they stay sparse.
 
     The error is the relative residual |C V - V (V'CV)| / |V'CV| of the axes V of the covariance C: 0 for exact ones,
     and a tenth where the variance hardly falls from one axis to the next, so that others would do as well.
@@ -218,24 +222,25 @@ def _axes_in_subspace(rows: da.Array, n_components: int) -> tuple[FloatArray, fl
     """
     from dask_ml.decomposition import TruncatedSVD
 
-    width = min(n_components + SPARE_VECTORS, rows.shape[1])
-    basis = dask.delayed(random_basis)(rows.shape[1], width).persist()
+    width = min(n_components + SPARE_VECTORS, len(transform.kept))
+    basis = dask.delayed(random_basis)(len(transform.kept), width).persist()
     for _ in range(POWER_STEPS):
-        basis = dask.delayed(orthonormal)(_spread(rows, basis)).persist()
-    shape = (rows.chunks[0], (width,))
-    coordinates = rows.map_blocks(np.matmul, basis, chunks=shape, dtype=np.float64, token="coordinates")
+        basis = dask.delayed(orthonormal)(_spread(rows, basis, transform)).persist()
+    coordinates = rows.map_blocks(
+        scaled_product, basis, transform, chunks=(rows.chunks[0], (width,)), meta=np.empty((0, 0)), token="coordinates"
+    )
     svd = TruncatedSVD(n_components=n_components, algorithm="tsqr", compute=False).fit(coordinates)
     basis, axes = dask.compute(basis, svd.components_)
     axes = np.asarray(axes @ basis.T)
-    spread = np.asarray(_spread(rows, dask.delayed(axes.T)).compute())
+    spread = np.asarray(_spread(rows, dask.delayed(axes.T), transform).compute())
     inside = axes @ spread
     return axes, float(np.linalg.norm(spread - axes.T @ inside) / (np.linalg.norm(inside) + TINY))
 
 
-def _spread(rows: da.Array, basis: Any) -> Any:
+def _spread(rows: da.Array, basis: Any, transform: Transform) -> Any:
     """The product of the covariance of the rows with a basis (d, width), as a Delayed."""
-    spread = rows.map_blocks(spread_block, basis, dtype=np.float64, token="spread")  # one task with those before it
-    parts = list(spread.to_delayed().ravel())
+    spread = rows.map_blocks(spread_block, basis, transform, meta=np.empty((0, 0)), token="spread")
+    parts = list(spread.to_delayed().ravel())  # each one task with those before it
     while len(parts) > 1:  # few at once: each is as large as the basis
         parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
     return parts[0]
@@ -251,9 +256,25 @@ def orthonormal(vectors: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(vectors)[0])
 
 
-def spread_block(rows: FloatArray, basis: FloatArray) -> FloatArray:
+def _is_sparse(block: Any) -> bool:
+    return hasattr(block, "tocsr")
+
+
+def scaled_product(block: Any, basis: FloatArray, transform: Transform) -> FloatArray:
+    """Scaled rows times a basis (m, width); of sparse rows, which are not scaled yet, without filling them."""
+    if not _is_sparse(block):
+        return np.asarray(block @ basis)
+    shift = (transform.center / transform.scale) @ basis
+    return np.asarray(block[:, transform.kept] @ (basis / transform.scale[:, None]) - shift)
+
+
+def spread_block(block: Any, basis: FloatArray, transform: Transform) -> FloatArray:
     """A chunk's part of the product of the covariance with the basis (d, width)."""
-    return np.asarray(rows.T @ (rows @ basis))
+    product = scaled_product(block, basis, transform)
+    if not _is_sparse(block):
+        return np.asarray(block.T @ product)
+    shift = np.outer(transform.center, product.sum(axis=0))
+    return np.asarray((block[:, transform.kept].T @ product - shift) / transform.scale[:, None])
 
 
 def _refuse_not_finite(X: da.Array) -> None:

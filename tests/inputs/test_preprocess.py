@@ -2,8 +2,10 @@ import dask.array as da
 import numpy as np
 import oracle
 import pytest
+from scipy import sparse
 
 from cns_dask.errors import InvalidDataError
+from cns_dask.inputs.data import open_data
 from cns_dask.inputs.preprocess import apply_transform, learn_transform, preprocess_stages, transform_rows
 
 
@@ -44,6 +46,26 @@ def test_axes_in_a_subspace_are_the_principal_axes(monkeypatch, n_rows):
     monkeypatch.setattr("cns_dask.inputs.preprocess.FACTOR_BYTES", 2**30)
     exact = learn_transform(array, metric="euclidean", scale=False, max_components=10)
     assert not np.array_equal(exact.components, transform.components)  # the other way was taken
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_sparse_chunks_are_multiplied_as_they_are(monkeypatch, scale):
+    monkeypatch.setattr("cns_dask.inputs.preprocess.FACTOR_BYTES", 0)
+    fills = []
+    monkeypatch.setattr(
+        "cns_dask.inputs.arrays.filled_block", lambda block: fills.append(len(fills)) or np.asarray(block.toarray())
+    )
+    rng = np.random.default_rng(1)
+    matrix = sparse.random(600, 130, 0.1, format="csr", rng=rng).multiply(np.geomspace(10, 0.1, 130)).tocsr()
+    matrix = (matrix @ sparse.diags(np.arange(130) != 7)).tocsr()  # a constant feature is left out
+    data = open_data(matrix)
+    options = {"metric": "euclidean", "scale": scale, "max_components": 12}
+    dense = learn_transform(data.X, **options)
+    n_filled = len(fills)
+    ours = learn_transform(data.X, **options, sparse=data.sparse)
+    assert len(fills) - n_filled == n_filled - 6 * data.X.numblocks[0]  # four steps, the coordinates and the residual
+    np.testing.assert_allclose(np.abs(ours.components), np.abs(dense.components), atol=1e-8)
+    assert ours.axes_error == pytest.approx(dense.axes_error)
 
 
 def test_equal_rows_stay_equal_after_projection():
