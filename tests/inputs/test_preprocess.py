@@ -57,7 +57,7 @@ def test_sparse_chunks_are_multiplied_as_they_are(monkeypatch, scale):
     )
     rng = np.random.default_rng(1)
     matrix = sparse.random(600, 130, 0.1, format="csr", rng=rng).multiply(np.geomspace(10, 0.1, 130)).tocsr()
-    matrix = (matrix @ sparse.diags(np.arange(130) != 7)).tocsr()  # a constant feature is left out
+    matrix = (matrix @ sparse.diags((np.arange(130) != 7) * 1.0)).tocsr()  # a constant feature is left out
     data = open_data(matrix)
     options = {"metric": "euclidean", "scale": scale, "max_components": 12}
     dense = learn_transform(data.X, **options)
