@@ -14,7 +14,7 @@ from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, from_parts, partiti
 from cns_dask.inputs.tables import is_lazy_table, is_table, numeric_columns, with_columns
 from cns_dask.results.predict import Predictor
 from cns_dask.results.result import Result
-from cns_dask.settings import Settings
+from cns_dask.settings import Settings, check_settings
 from cns_dask.smoothing.memberships import Clustering
 
 
@@ -65,7 +65,7 @@ def assign_clusters(
     if not is_table(table):
         raise InvalidTypeError(f"assign_clusters needs a DataFrame, not {type(table).__name__}. Use CNS.predict.")
     if model is None:
-        return _fitted(table, numeric_columns(table, columns), names, out, settings or Settings())
+        return _fitted(table, numeric_columns(table, columns), names, out, check_settings(settings))
     predictor = Predictor(model)
     columns = predictor.result.columns if columns is None else columns
     columns = numeric_columns(table, columns)

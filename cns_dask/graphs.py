@@ -84,13 +84,13 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
            [2, 3],
            [3, 2]])
     """
-    chosen = {"metric": metric, "method": method, "recall": recall, "random_state": random_state}
-    for name, value in chosen.items():
-        check_setting(name, value)
+    given = {"metric": metric, "method": method, "recall": recall, "random_state": random_state}
+    chosen = {name: check_setting(name, value) for name, value in given.items()}
+    metric, method, recall, random_state = chosen.values()
     progress = progress or Progress()
     data = open_data(X, **options)
     n_rows, n_features = data.X.shape
-    check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
+    n_neighbors = check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     n_components = Settings().max_components if data.is_sparse else None
     sizes = size_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
     rows = sizes.rows_per_chunk

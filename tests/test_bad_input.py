@@ -212,6 +212,15 @@ CASES = [
     only_line("report none.zarr --out r.html", DataNotFoundError, "There is no result at none.zarr"),
     only_line("report model.zarr --out nowhere/r.html", OutputError, "does not exist. Create it first"),
     only_line("plan --rows 1 --columns 3", UsageError, "--rows"),
+    *(
+        only_line(f"plan x.npy --no-measure --memory {memory}", InvalidSettingError, message)
+        for memory, message in {
+            "1e400": "memory is a size as 8GiB, not 1e400",
+            "-1GiB": "memory_bytes must be an integer from 1",
+            "0": "memory_bytes must be an integer from 1",
+        }.items()
+    ),
+    setting("at most the number of rows (60). Got 61", min_cluster_size=61),
     only_line("plan x.npy --memory much", InvalidSettingError, "memory is a size as 8GiB, not much"),
 ]  # fmt: skip
 

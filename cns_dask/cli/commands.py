@@ -304,5 +304,5 @@ def _bytes(text: str) -> int:
 
     try:
         return int(parse_bytes(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidSettingError(f"memory is a size as 8GiB, not {text}.") from error

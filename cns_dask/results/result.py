@@ -320,7 +320,8 @@ class Result:
         4
         """
         if n_clusters is not None:
-            check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.values.shape[1]))
+            largest = max(self.criterion.shape[2], self.evidence.values.shape[1])
+            n_clusters = check_integer("n_clusters", n_clusters, 1, largest)
         if n_clusters is None and selection is None:
             return self.choice
         settings = self.settings if selection is None else replace(self.settings, selection=selection)
