@@ -256,7 +256,10 @@ def demo(
     from cns_dask.results.report import write_report
 
     folder = folder or _new_folder("cns-dask-demo")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made ({error.strerror}). Choose another one.") from error
     out, page = folder / "clusters.zarr", folder / "report.html"
     result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
     print_result(result)

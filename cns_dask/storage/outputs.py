@@ -275,8 +275,8 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
 
 def _disk_full(error: OSError, out: str | os.PathLike[str]) -> OutputError:
     return OutputError(
-        f"The disk is full ({error.strerror}) while writing {out}. What was done is kept: make room, or use --scratch "
-        "on another disk, and run the same again to go on."
+        f"The disk is full ({error.strerror}) while writing {out}. What was done is kept: make room, and run the same "
+        "again to go on. A fit can have its intermediate arrays on another disk, in a scratch folder."
     )
 
 
@@ -285,7 +285,9 @@ def _scratch_folder(scratch: str | os.PathLike[str] | None) -> Location | None:
         return None
     folder = Location(scratch)
     if folder.is_local and not Path(folder.path).is_dir():
-        raise OutputError(f"The scratch folder {scratch} does not exist. Create it first.")
+        is_other = Path(folder.path).exists()
+        wrong = "is not a folder. Choose another one." if is_other else "does not exist. Create it first."
+        raise OutputError(f"The scratch folder {scratch} {wrong}")
     return folder
 
 

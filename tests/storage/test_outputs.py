@@ -190,6 +190,12 @@ def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
         new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "slow"),
     ):
         pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OutputError, match=r"scratch folder .*file is not a folder"),
+        new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "file"),
+    ):
+        pass
 
 
 def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
@@ -324,10 +330,11 @@ def test_an_output_without_a_path_is_temporary():
 def test_a_disk_that_gets_full_is_told_with_what_to_do_and_keeps_what_was_done(tmp_path):
     out = tmp_path / "r.zarr"
     with (
-        pytest.raises(OutputError, match=r"disk is full \(No space left on device\) while writing .*--scratch"),
+        pytest.raises(OutputError, match=r"disk is full \(No space left on device\) while .* on another disk") as told,
         new_output(out, Kind.RESULT, SAME, PLAN),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
+    assert "--scratch" not in str(told.value)  # which a prediction does not have
     assert (tmp_path / ".r.zarr.unfinished" / "run.json").exists()
 
 
