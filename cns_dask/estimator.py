@@ -131,9 +131,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
             `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
         previous
-            A previous fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
-            the rows that the old model puts there, keep their numbers, others get numbers that none has had; the
-            numbers may then have gaps. `result_.changes` tells of births, deaths, splits, merges and drift.
+            A previous fit (a fitted `CNS`, a `Result` or its path) of the same features; where both have names, these
+            tell which is which. Clusters that are the same, by the rows that the old model puts there, keep their numbers,
+            others get numbers that none has had; the numbers may then have gaps. `result_.changes` tells of births,
+            deaths, splits, merges and drift.
         within
             A pair of a fit of the same rows (a fitted `CNS`, a `Result` or its path) and the number of one of its
             clusters: the rows of that cluster are clustered further. All others get the label -4 and no memberships;

@@ -28,6 +28,7 @@ from cns_dask.progress import Progress
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
 from cns_dask.results.description import Description, check_description
 from cns_dask.results.history import Numbering
+from cns_dask.results.predict import with_features_of
 from cns_dask.results.result import Result
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Settings
@@ -173,6 +174,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
     if job.previous is None or job.data is None:
         return Numbering(list(range(n_clusters)), n_clusters)
     X = job.clustered_rows(run.share(job.data.X) if job.data.in_memory else job.data.X)
+    X = with_features_of(job.previous, job.data, X)
     P = run.writer.open("absorption")[:, :n_clusters].rechunk({1: -1})
     has_gaps = job.skips or job.previous.n_skipped > 0
     comparison = Comparison(job.previous, by_row_number=not has_gaps and keep_row_numbers(job.previous, X))
