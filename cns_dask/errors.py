@@ -70,6 +70,10 @@ class SchedulerError(UsageError, ConnectionError):
     """No Dask scheduler answers, or its workers cannot do the work."""
 
 
+class UnsupportedPythonError(UsageError, ImportError):
+    """Python was started with an option that a package below does not bear."""
+
+
 class NotEnoughMemoryError(CNSError, RuntimeError):
     """The plan needs more memory than the workers have.
 
