@@ -103,9 +103,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         if out is None
         else {"data": fingerprint_of(data, progress), "settings": {"n_neighbors": n_neighbors, **chosen}}
     )
-    with open_output(
-        out, Kind.GRAPH, fingerprint, resume_key(sizes), overwrite=overwrite, scratch=scratch, tell=progress.tell
-    ) as output:
+    options = {"overwrite": overwrite, "scratch": scratch, "inputs": data.files, "tell": progress.tell}
+    with open_output(out, Kind.GRAPH, fingerprint, resume_key(sizes), **options) as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)

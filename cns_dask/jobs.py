@@ -87,12 +87,14 @@ class Job:
         rows = clustered_rows(X, self.scan.counts) if self.skips else X
         return rows.rechunk({0: self.graph_sizes.rows_per_chunk})
 
+    def inputs(self, graph: Any) -> tuple[str, ...]:
+        """Paths or URLs of the data and of the graph, where they have some."""
+        return (*(() if self.data is None else self.data.files), *_files_of(graph))
+
     def fingerprint(self, graph: Any) -> Fingerprint:
         """What makes two fits the same: data, graph, settings and the previous fit."""
-        files = (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
-        lists = (
-            None if self.given_graph is None else Data(self.given_graph.indices, ArrayForm(is_lazy=True), files=files)
-        )
+        form, files = ArrayForm(is_lazy=True), _files_of(graph)
+        lists = None if self.given_graph is None else Data(self.given_graph.indices, form, files=files)
         return {
             "data": None if self.data is None else fingerprint_of(self.data, Progress(), self.scan.hashes),
             "graph": None if lists is None else fingerprint_of(lists, Progress()),
@@ -146,6 +148,10 @@ def prepare(
     job = Job(data, given, _open_previous(previous, data), of_cluster, settings, scanned, graph_sizes, sizes)
     check_memory(job.plan.worker_bytes)
     return job
+
+
+def _files_of(graph: Any) -> tuple[str, ...]:
+    return (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
 
 
 def size_overrides() -> Mapping[str, int]:

@@ -89,6 +89,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         job = prepare(
             source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
         )
+        options["inputs"] = job.inputs(graph)
         fingerprint = {} if out is None else job.fingerprint(graph)
         with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
             if output.writer is not None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import dask.array as da
 import dask.bag
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
@@ -175,6 +177,20 @@ CASES = [
     only_line("demo x.npy", OutputError, "x.npy cannot be made (File exists)"),
     output("out.zarr", OutputError, "scratch folder nowhere does not exist", scratch="nowhere"),
     output("model.zarr", OutputError, "settings.metric is 'euclidean', not 'cosine'"),
+    *(
+        only_line(line, OutputError, "which is read. Choose another")
+        for line in (
+            "fit model.zarr --component memberships --out model.zarr --overwrite",
+            "fit model.zarr/memberships --out model.zarr --overwrite",
+            "fit points.zarr --out points.zarr/inside.zarr",
+            "fit points.zarr --out out.zarr --scratch points.zarr",
+            "fit table.parquet --out table.parquet --overwrite",
+            "fit x.npy --graph model.zarr --out model.zarr --overwrite",
+            "neighbors points.zarr -k 3 --out points.zarr/inside.zarr",
+            "predict model.zarr x.npy --out model.zarr/inside.zarr",
+            "predict model.zarr table.parquet --out table.parquet --overwrite",
+        )
+    ),
     Case("nothing to cluster", InvalidSettingError, "nothing to cluster: give data or a graph", data=None),
     graph("none.npy", "There are no data at", DataNotFoundError),
     graph("other.npy", "data have 60 rows, and the graph has 5"),
@@ -236,6 +252,8 @@ def folder(tmp_path_factory):
     np.save(root / "x.npy", GOOD)
     np.save(root / "nan.npy", with_value(np.nan))
     np.save(root / "other.npy", RNG.integers(0, 4, (5, 2)))
+    zarr.create_array(str(root / "points.zarr"), data=GOOD)
+    dd.from_pandas(pd.DataFrame(GOOD, columns=list("abc")), npartitions=1).to_parquet(root / "table.parquet")
     (root / "text.npy").write_text("no array")
     (root / "empty.npy").touch()
     (root / "cut.npy").write_bytes((root / "x.npy").read_bytes()[:300])

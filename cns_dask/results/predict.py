@@ -323,9 +323,8 @@ def predict_to(
     model = result.details.get("fingerprint") or digest(result.details)  # of a temporary one
     fingerprint = {"data": fingerprint_of(data, progress), "model": model}
     stage = clustering_stage("predict", data.X.shape[0], rows, n_clusters)
-    with open_output(
-        out, Kind.PREDICTION, fingerprint, resume_key(rows), overwrite=overwrite, tell=progress.tell
-    ) as output:
+    written: dict[str, Any] = {"overwrite": overwrite, "inputs": (*data.files, result.path), "tell": progress.tell}
+    with open_output(out, Kind.PREDICTION, fingerprint, resume_key(rows), **written) as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(disk_bytes=0)

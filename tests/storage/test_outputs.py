@@ -13,7 +13,15 @@ import zarr
 from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
 from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
 from cns_dask.storage.locations import Location
-from cns_dask.storage.outputs import check_output, check_space, differences, find_finished, new_output, open_output
+from cns_dask.storage.outputs import (
+    check_apart,
+    check_output,
+    check_space,
+    differences,
+    find_finished,
+    new_output,
+    open_output,
+)
 from cns_dask.storage.store import open_store
 
 SAME, PLAN = {"data": {"content": "abc"}, "settings": {"tol": 1}}, {"plan": "p"}
@@ -120,6 +128,20 @@ def test_outputs_that_cannot_be_written(tmp_path):
         check_output(tmp_path / "file" / "r.zarr", Kind.RESULT)
     with pytest.raises(StoreError, match="No package here opens nothing://bucket/r.zarr"):
         check_output("nothing://bucket/r.zarr", Kind.RESULT)
+
+
+def test_what_is_read_is_not_written_to(tmp_path):
+    data = tmp_path / "data.zarr"
+    (data / "part").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+    for out in (data, data / "part" / "r.zarr", tmp_path, tmp_path / "link", tmp_path / "link" / "r.zarr"):
+        with pytest.raises(OutputError, match=r"is, lies in or holds .*data.zarr, which is read"):
+            check_apart([str(data)], out)
+    with pytest.raises(OutputError, match="is, lies in or holds s3://bucket/a, which is read"):
+        check_apart(["s3://bucket/a"], "s3://bucket/a/r.zarr")
+    with pytest.raises(OutputError, match=r"scratch folder .*part lies in .*data.zarr, which is read"):
+        check_apart([str(data)], tmp_path / "r.zarr", data / "part")
+    check_apart([str(data), "s3://bucket/a"], tmp_path / "data.zarr.2", tmp_path)
 
 
 def test_a_folder_without_permission(tmp_path, monkeypatch):
