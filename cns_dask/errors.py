@@ -46,6 +46,10 @@ class StoreError(CNSError, OSError):
     """A disk or an object store does not answer, however often it is asked."""
 
 
+class InvalidLocationError(UsageError, StoreError):
+    """What is given as a path or URL is none, or no package here opens it."""
+
+
 class DamagedError(CNSError, RuntimeError):
     """A stored chunk is missing, or not as it was written."""
 
@@ -59,11 +63,15 @@ class WorkersLostError(CNSError, RuntimeError):
 
 
 class NotAResultError(UsageError, ValueError):
-    """The path holds something other than a result of this package."""
+    """What is given is no result of this package, or its path holds something else."""
 
 
 class SchedulerError(UsageError, ConnectionError):
     """No Dask scheduler answers, or its workers cannot do the work."""
+
+
+class UnsupportedPythonError(UsageError, ImportError):
+    """Python was started with an option that a package below does not bear."""
 
 
 class NotEnoughMemoryError(CNSError, RuntimeError):

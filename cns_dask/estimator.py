@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
+from cns_dask.errors import InvalidDataError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE
@@ -131,9 +132,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             or stored, with or without the row itself; a SciPy matrix of distances, as of scikit-learn's
             `kneighbors_graph` or scanpy's `obsp["distances"]`; a graph of `neighbor_graph` or its path. It is checked.
         previous
-            A previous fit (a fitted `CNS`, a `Result` or its path) of the same features. Clusters that are the same, by
-            the rows that the old model puts there, keep their numbers, others get numbers that none has had; the
-            numbers may then have gaps. `result_.changes` tells of births, deaths, splits, merges and drift.
+            A previous fit (a fitted `CNS`, a `Result` or its path) of the same features: by their names, where both
+            have some. Clusters that are the same, by the rows that the old model puts there, keep their numbers,
+            others get numbers that none has had; the numbers may then have gaps. `result_.changes` tells of births,
+            deaths, splits, merges and drift.
         within
             A pair of a fit of the same rows (a fitted `CNS`, a `Result` or its path) and the number of one of its
             clusters: the rows of that cluster are clustered further. All others get the label -4 and no memberships;
@@ -158,6 +160,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
         data = None if X is None else open_data(X, columns=columns, component=component, features=features)
+        if data is not None:
+            CNS()._check_features(data, reset=True)  # before any work; this model changes only if the fit succeeds
         result = pipeline.fit(
             data,
             settings,
@@ -245,7 +249,13 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
     def _check_features(self, data: Data, *, reset: bool) -> None:
         """Let scikit-learn keep (`reset`) or check the number and names of the features."""
         template = np.empty((0, data.X.shape[1])) if data.names is None else empty_frame(data.names)
-        validate_data(self, template, reset=reset, skip_check_array=True)
+        try:
+            validate_data(self, template, reset=reset, skip_check_array=True)
+        except TypeError as error:  # names of several types, one of them strings
+            raise InvalidDataError(
+                "The names of the columns must be all strings, or all something else. Rename them, as with "
+                "table.rename(columns=str)."
+            ) from error
 
 
 @dask.base.normalize_token.register(CNS)

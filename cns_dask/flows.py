@@ -7,14 +7,14 @@ import dask
 import numpy as np
 
 from cns_dask import pipeline
-from cns_dask.errors import InvalidTypeError
+from cns_dask.errors import InvalidSettingError, InvalidTypeError
 from cns_dask.execution.cluster import inside_task
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, from_parts, partitions
 from cns_dask.inputs.tables import is_lazy_table, is_table, numeric_columns, with_columns
 from cns_dask.results.predict import Predictor
 from cns_dask.results.result import Result
-from cns_dask.settings import Settings
+from cns_dask.settings import Settings, check_settings
 from cns_dask.smoothing.memberships import Clustering
 
 
@@ -64,8 +64,9 @@ def assign_clusters(
     """
     if not is_table(table):
         raise InvalidTypeError(f"assign_clusters needs a DataFrame, not {type(table).__name__}. Use CNS.predict.")
+    names = _two_names(names)
     if model is None:
-        return _fitted(table, numeric_columns(table, columns), names, out, settings or Settings())
+        return _fitted(table, numeric_columns(table, columns), names, out, check_settings(settings))
     predictor = Predictor(model)
     columns = predictor.result.columns if columns is None else columns
     columns = numeric_columns(table, columns)
@@ -73,6 +74,14 @@ def assign_clusters(
         return assign_block(table, predictor, columns, names)
     meta = with_columns(table._meta, names, *_no_answers())
     return table.map_partitions(assign_block, predictor, columns, names, meta=meta)
+
+
+def _two_names(names: Any) -> tuple[str, str]:
+    if not isinstance(names, tuple | list) or len(names) != 2 or names[0] == names[1]:
+        raise InvalidSettingError(
+            f"names must be two different names of columns, as ('cluster', 'sure'). Got {names!r}."
+        )
+    return names[0], names[1]
 
 
 def _no_answers() -> tuple[Any, Any]:

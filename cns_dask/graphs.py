@@ -93,13 +93,13 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
            [2, 3],
            [3, 2]])
     """
-    chosen = {"metric": metric, "method": method, "recall": recall, "random_state": random_state}
-    for name, value in chosen.items():
-        check_setting(name, value)
+    given = {"metric": metric, "method": method, "recall": recall, "random_state": random_state}
+    chosen = {name: check_setting(name, value) for name, value in given.items()}
+    metric, method, recall, random_state = chosen.values()
     progress = progress or Progress()
     data = open_data(X, **options)
     n_rows, n_features = data.X.shape
-    check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
+    n_neighbors = check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     n_components = Settings().max_components if data.is_sparse else None
     sizes = size_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
     rows = sizes.rows_per_chunk
@@ -114,9 +114,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         if out is None
         else {"data": fingerprint_of(data, progress, rows=rows), "settings": {"n_neighbors": n_neighbors, **chosen}}
     )
-    with open_output(
-        out, Kind.GRAPH, fingerprint, resume_key(sizes), overwrite=overwrite, scratch=scratch, tell=progress.tell
-    ) as output:
+    options = {"overwrite": overwrite, "scratch": scratch, "inputs": data.files, "tell": progress.tell}
+    with open_output(out, Kind.GRAPH, fingerprint, resume_key(sizes), **options) as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)

@@ -24,9 +24,9 @@ from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.neighbors.plan import GraphSizes, given_stage, search_stages, size_search
 from cns_dask.progress import Progress
 from cns_dask.results.changes import match_stage
-from cns_dask.results.predict import Predictor
+from cns_dask.results.predict import Predictor, feature_positions
 from cns_dask.results.result import Result
-from cns_dask.settings import Grid, Settings
+from cns_dask.settings import Grid, Settings, as_plain
 from cns_dask.smoothing.plan import SmoothingSizes, shared_bytes, size_smoothing, smoothing_stages
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.fingerprints import digest
@@ -111,12 +111,14 @@ class Job:
         rows = clustered_rows(X, self.scan.counts) if self.skips else X
         return rows.rechunk({0: self.graph_sizes.rows_per_chunk})
 
+    def inputs(self, graph: Any) -> tuple[str, ...]:
+        """Paths or URLs of the data and of the graph, where they have some."""
+        return (*(() if self.data is None else self.data.files), *_files_of(graph))
+
     def fingerprint(self, graph: Any) -> Fingerprint:
         """What makes two fits the same: data, graph, settings and the previous fit."""
-        files = (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
-        lists = (
-            None if self.given_graph is None else Data(self.given_graph.indices, ArrayForm(is_lazy=True), files=files)
-        )
+        form, files = ArrayForm(is_lazy=True), _files_of(graph)
+        lists = None if self.given_graph is None else Data(self.given_graph.indices, form, files=files)
         return {
             "data": None if self.data is None else fingerprint_of(self.data, Progress(), self.scan.hashes),
             "graph": None if lists is None else fingerprint_of(lists, Progress()),
@@ -174,6 +176,10 @@ def prepare(
     return job
 
 
+def _files_of(graph: Any) -> tuple[str, ...]:
+    return (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
+
+
 def size_overrides() -> Mapping[str, int]:
     """Sizes of chunks and blocks from Dask's configuration: `dask.config.set({"cns_dask.sizes": {"n_cells": 12}})`."""
     overrides = {name.replace("-", "_"): value for name, value in dask.config.get("cns_dask.sizes", {}).items()}
@@ -219,10 +225,7 @@ def _open_previous(previous: Any, data: Data | None) -> Result | None:
         raise InvalidSettingError(
             "Numbers of a previous fit can only be kept with rows. Give the rows, not a graph alone."
         )
-    if data.X.shape[1] != result.transform.n_features:
-        raise InvalidDataError(
-            f"The rows have {data.X.shape[1]} features, and the previous fit has {result.transform.n_features}."
-        )
+    feature_positions(result, data)
     return result
 
 
@@ -232,16 +235,16 @@ def _open_within(within: Any, data: Data | None, given: NeighborGraph | None) ->
         return None
     if not isinstance(within, tuple) or len(within) != 2:
         raise InvalidSettingError("within must be a pair: a result, and the number of one of its clusters.")
-    result, cluster = Predictor(within[0]).result, within[1]
+    result, cluster = Predictor(within[0]).result, as_plain(within[1])
     if data is None or given is not None:
         raise InvalidSettingError("A cluster can only be clustered further with its rows. Give the rows, and no graph.")
     if data.X.shape[0] != result.n_rows:
         raise InvalidDataError(
             f"The data have {data.X.shape[0]} rows, and the result has {result.n_rows}. Give the data of that fit."
         )
-    if cluster not in result.clusters:
+    if type(cluster) is not int or cluster not in result.clusters:
         raise InvalidSettingError(f"The result has no cluster {cluster!r}: it has {result.clusters}.")
-    return result, int(cluster)
+    return result, cluster
 
 
 def _check_whole_cluster(n_rows: int, result: Result, cluster: int) -> None:

@@ -28,6 +28,7 @@ from cns_dask.progress import Progress
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
 from cns_dask.results.description import Description, check_description
 from cns_dask.results.history import Numbering
+from cns_dask.results.predict import with_features_of
 from cns_dask.results.result import Result
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Settings
@@ -88,6 +89,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         job = prepare(
             source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
         )
+        options["inputs"] = job.inputs(graph)
         fingerprint = {} if out is None else job.fingerprint(graph)
         with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
             if output.writer is not None:
@@ -178,7 +180,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
     """The numbers of the clusters: 0, 1, ..., or those of the same clusters in a previous fit."""
     if job.previous is None or job.data is None:
         return Numbering(list(range(n_clusters)), n_clusters)
-    X = job.clustered_rows(job.rows(run))
+    X = with_features_of(job.previous, job.data, job.clustered_rows(job.rows(run)))
     P = run.writer.open("absorption")[:, :n_clusters].rechunk({1: -1})
     has_gaps = job.skips or job.previous.n_skipped > 0
     comparison = Comparison(job.previous, by_row_number=not has_gaps and keep_row_numbers(job.previous, X))

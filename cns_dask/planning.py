@@ -25,12 +25,14 @@ from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
 from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.pipeline import fit
-from cns_dask.settings import Settings, check_integer, choose_method
+from cns_dask.settings import MAX_ROWS, Settings, check_integer, check_settings, choose_method
 from cns_dask.smoothing.passes import TILE_ROWS, aligned_zeros, smooth_tiles
 from cns_dask.smoothing.solver import BLOCK_WIDTHS
 from cns_dask.smoothing.walk import walk_on
 
+#: Rows and bytes of a sample; of wide rows it has so few, and is refused if it is larger than this all the same.
 SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 256 * 2**20
+LEAST_ROWS, LARGEST_SAMPLE = 1000, 4 * 2**30
 #: Blocks of so many rows are in the cache, and are not.
 CACHED_ROWS, MEMORY_ROWS = 2**16, 2**20
 
@@ -67,20 +69,23 @@ def plan(
     >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
     7
     """
-    settings = settings or Settings()
+    settings = check_settings(settings)
     data = None if X is None else open_data(X)
     rows = data.X.shape[0] if data is not None and n_rows is None else n_rows
     features = n_features if data is None else data.X.shape[1]
     if rows is None or features is None:
         raise InvalidSettingError("Give data, or n_rows and n_features: there is nothing to plan for.")
-    for name, value in {"n_rows": rows, "n_features": features, "workers": workers, "threads": threads}.items():
-        check_integer(name, value, 2 if name == "n_rows" else 1, 10**12)
+    rows, features = check_integer("n_rows", rows, 2, MAX_ROWS), check_integer("n_features", features, 1, 10**9)
+    workers, threads = check_integer("workers", workers, 1, 10**6), check_integer("threads", threads, 1, 10**6)
+    if memory_bytes is not None:
+        memory_bytes = check_integer("memory_bytes", memory_bytes, 1, 2**63)
     method = "exact" if choose_method(rows, settings.method) == "exact" else "cells"
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
     full = expected = plan_stages(features, *plan_sizes(rows, features, settings))  # what a fit asks for
     groups: list[Group] = []
     if measure:
-        expected, groups = _measured_groups(data, rows, features, settings)
+        of_sample = replace(settings, min_cluster_size=None)  # it may have fewer rows
+        expected, groups = _measured_groups(data, rows, features, of_sample)
     return Forecast(
         n_rows=rows,
         n_features=features,
@@ -97,8 +102,13 @@ def plan(
 
 def _measured_groups(data: Data | None, n_rows: int, n_features: int, settings: Settings) -> tuple[Plan, list[Group]]:
     """The plan of a fit of `n_rows` rows, and its tasks with the rates of a fit of a sample."""
-    n_sampled = min(SAMPLE_ROWS, max(1000, SAMPLE_BYTES // (8 * n_features)))
-    sample = _mixture(min(n_rows, n_sampled), n_features) if data is None else np.asarray(data.X[:n_sampled])
+    n_sampled = min(SAMPLE_ROWS, n_rows, max(LEAST_ROWS, SAMPLE_BYTES // (8 * n_features)))
+    if n_sampled * n_features * 8 > LARGEST_SAMPLE:
+        raise InvalidSettingError(
+            f"{n_features} features are too many to measure rates with: {n_sampled} rows of them take "
+            f"{n_sampled * n_features * 8 / 2**30:.0f} GiB. Plan without measuring (measure=False, --no-measure)."
+        )
+    sample = _mixture(n_sampled, n_features) if data is None else np.asarray(data.X[:n_sampled])
     timer, candidates = _timed_fit(sample, settings)
     here = plan_stages(n_features, *plan_sizes(len(sample), n_features, settings, n_candidates=candidates))
     growth = n_rows / len(sample)

@@ -11,6 +11,7 @@ from cns_dask.errors import InvalidSettingError
 TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4
 #: Largest K that is tried where `max_clusters` does not say it: by the paper's criterion, and by their scale.
 PAPER_CLUSTERS, SCALE_CLUSTERS = 30, 50
+MAX_ROWS = 10**12  # that anybody may ask about
 
 #: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
 #: `examples/benchmarks/neighbors.py --parts crossover`); at twice that exactness costs a second more, and is kept.
@@ -185,15 +186,17 @@ class Settings:
         >>> Settings().grid(10_000).ks
         (9, 18, 27, 36)
         """
+        n_rows = check_integer("n_rows", n_rows, 2, MAX_ROWS)
         ks = self._neighbor_counts(n_rows)
         lams = self._weights(n_rows)
         largest, scale = (
             max(self.max_clusters or default, self.n_clusters or 1) for default in (PAPER_CLUSTERS, SCALE_CLUSTERS)
         )
-        if (self.n_clusters or 1) > n_rows:
-            raise InvalidSettingError(
-                f"n_clusters must be at most the number of rows ({n_rows}). Got {self.n_clusters}."
-            )
+        for name in ("n_clusters", "min_cluster_size"):
+            if (getattr(self, name) or 1) > n_rows:
+                raise InvalidSettingError(
+                    f"{name} must be at most the number of rows ({n_rows}). Got {getattr(self, name)}."
+                )
         return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows))
 
     def tol_of_grid(self, n_rows: int) -> float:
@@ -248,18 +251,26 @@ class Settings:
 
 def check_setting(name: str, value: Any) -> Any:
     """Refuse a value that a parameter cannot have; return it as a plain one."""
-    plain = _as_plain(value)
+    plain = as_plain(value)
     text, is_allowed = Settings.__dataclass_fields__[name].metadata["allowed"]
     if not is_allowed(plain):
         raise InvalidSettingError(f"{name} must be {text}. Got {plain!r}.")
     return plain
 
 
-def check_integer(name: str, value: Any, low: int, high: int) -> None:
-    """Refuse a value that is no integer from `low` to `high`."""
-    plain = _as_plain(value)
+def check_integer(name: str, value: Any, low: int, high: int) -> int:
+    """Refuse a value that is no integer from `low` to `high`; return it as a plain one."""
+    plain = as_plain(value)
     if not _integer(low)(plain) or plain > high:
-        raise InvalidSettingError(f"{name} must be an integer from {low} to {high}. Got {value!r}.")
+        raise InvalidSettingError(f"{name} must be an integer from {low} to {high}. Got {plain!r}.")
+    return int(plain)
+
+
+def check_settings(settings: Any) -> Settings:
+    """The settings, or the default ones for None; an error for anything else."""
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidSettingError(f"settings must be Settings(...), not {type(settings).__name__}.")
+    return settings or Settings()
 
 
 def _ascending(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -270,11 +281,11 @@ def _several(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _as_plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """Turn lists and NumPy scalars or arrays into tuples and Python numbers: settings are stored as JSON."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return tuple(map(_as_plain, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(as_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def choose_method(n_rows: int, method: str = "auto", exact_rows: int = EXACT_ROWS) -> str:

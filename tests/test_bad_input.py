@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import dask.array as da
 import dask.bag
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
@@ -22,11 +24,11 @@ from cns_dask.errors import (
     CNSError,
     DataNotFoundError,
     InvalidDataError,
+    InvalidLocationError,
     InvalidSettingError,
     NotAResultError,
     OutputError,
     SchedulerError,
-    StoreError,
     UsageError,
 )
 from cns_dask.execution import cluster
@@ -158,7 +160,8 @@ CASES = [
     path("line.zarr", InvalidDataError, "two dimensions"),
     path("words.zarr", InvalidDataError, "not real numbers"),
     path("\x1b[31mred.npy", DataNotFoundError, "There are no data at"),
-    path("nothing://bucket/x.zarr", StoreError, "No package here opens nothing://"),
+    path("s3://", InvalidLocationError, "must name a bucket"),
+    path("nothing://bucket/x.zarr", InvalidLocationError, "No package here opens nothing://"),
     path("http://127.0.0.1:9/x.npy", InvalidDataError, "read from a disk only"),
     Case("changed bytes of the data", InvalidDataError, "cannot be read", data="flipped.zarr"),
     output("nowhere/out.zarr", OutputError, "does not exist. Create it first"),
@@ -168,9 +171,26 @@ CASES = [
     output("x.npy", OutputError, "is not a result of cns_dask, so it is not overwritten", overwrite=True),
     output("group.zarr", OutputError, "is not a result of cns_dask, so it is not overwritten", overwrite=True),
     output("y" * 300, OutputError, ""),
-    output("nothing://bucket/out.zarr", StoreError, "No package here opens nothing://"),
+    output("nothing://bucket/out.zarr", InvalidLocationError, "No package here opens nothing://"),
+    output("~nouser/out.zarr", InvalidLocationError, "is not a path of this system"),
+    output("out.zarr", OutputError, "scratch folder x.npy is not a folder", scratch="x.npy"),
+    only_line("demo x.npy", OutputError, "x.npy cannot be made (File exists)"),
     output("out.zarr", OutputError, "scratch folder nowhere does not exist", scratch="nowhere"),
     output("model.zarr", OutputError, "settings.metric is 'euclidean', not 'cosine'"),
+    *(
+        only_line(line, OutputError, "which is read. Choose another")
+        for line in (
+            "fit model.zarr --component memberships --out model.zarr --overwrite",
+            "fit model.zarr/memberships --out model.zarr --overwrite",
+            "fit points.zarr --out points.zarr/inside.zarr",
+            "fit points.zarr --out out.zarr --scratch points.zarr",
+            "fit table.parquet --out table.parquet --overwrite",
+            "fit x.npy --graph model.zarr --out model.zarr --overwrite",
+            "neighbors points.zarr -k 3 --out points.zarr/inside.zarr",
+            "predict model.zarr x.npy --out model.zarr/inside.zarr",
+            "predict model.zarr table.parquet --out table.parquet --overwrite",
+        )
+    ),
     Case("nothing to cluster", InvalidSettingError, "nothing to cluster: give data or a graph", data=None),
     graph("none.npy", "There are no data at", DataNotFoundError),
     graph("other.npy", "data have 60 rows, and the graph has 5"),
@@ -212,6 +232,15 @@ CASES = [
     only_line("report none.zarr --out r.html", DataNotFoundError, "There is no result at none.zarr"),
     only_line("report model.zarr --out nowhere/r.html", OutputError, "does not exist. Create it first"),
     only_line("plan --rows 1 --columns 3", UsageError, "--rows"),
+    *(
+        only_line(f"plan x.npy --no-measure --memory {memory}", InvalidSettingError, message)
+        for memory, message in {
+            "1e400": "memory is a size as 8GiB, not 1e400",
+            "-1GiB": "memory_bytes must be an integer from 1",
+            "0": "memory_bytes must be an integer from 1",
+        }.items()
+    ),
+    setting("at most the number of rows (60). Got 61", min_cluster_size=61),
     only_line("plan x.npy --memory much", InvalidSettingError, "memory is a size as 8GiB, not much"),
 ]  # fmt: skip
 
@@ -223,6 +252,8 @@ def folder(tmp_path_factory):
     np.save(root / "x.npy", GOOD)
     np.save(root / "nan.npy", with_value(np.nan))
     np.save(root / "other.npy", RNG.integers(0, 4, (5, 2)))
+    zarr.create_array(str(root / "points.zarr"), data=GOOD)
+    dd.from_pandas(pd.DataFrame(GOOD, columns=list("abc")), npartitions=1).to_parquet(root / "table.parquet")
     (root / "text.npy").write_text("no array")
     (root / "empty.npy").touch()
     (root / "cut.npy").write_bytes((root / "x.npy").read_bytes()[:300])

@@ -5,6 +5,7 @@ from pathlib import Path
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -117,6 +118,13 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(blobs):
     with pytest.raises(InvalidSettingError):
         model.set_params(n_neighbors=700).fit(blobs[:, :2])
     np.testing.assert_array_equal(model.predict(blobs), model.labels_)
+
+
+@pytest.mark.parametrize("names", [["a", 1], ["a", None], ["a", float("nan")]])
+def test_names_that_scikit_learn_refuses_are_refused_before_any_work(blobs, tmp_path, names):
+    with pytest.raises(InvalidDataError, match="names of the columns must be all strings, or all something else"):
+        CNS().fit(pd.DataFrame(blobs[:, :2], columns=names), out=tmp_path / "r.zarr")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_predictions_of_filtered_data_with_empty_chunks(blobs):

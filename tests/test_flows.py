@@ -57,6 +57,11 @@ def test_wrong_flows(model, blobs):
     table = pd.DataFrame(blobs, columns=NAMES)
     with pytest.raises(InvalidTypeError, match="needs a DataFrame, not ndarray"):
         assign_clusters(blobs, model)
+    for names in (("a",), ("a", "a"), "ab", ("a", "b", "c")):
+        with pytest.raises(InvalidSettingError, match="names must be two different names of columns"):
+            assign_clusters(table, model, names=names)
+    with pytest.raises(InvalidSettingError, match="settings must be Settings"):
+        assign_clusters(table, settings={})
     with pytest.raises(InvalidSettingError, match="table already has columns cluster"):
         assign_clusters(dd.from_pandas(table.assign(cluster=1), npartitions=2), model)
     with pytest.raises(InvalidSettingError, match="not in the table: e"):

@@ -36,6 +36,12 @@ def test_an_approximate_graph_tells_its_recall(blobs, small_chunks):
     assert recall.low >= 0.9
 
 
+def test_parameters_may_be_numbers_of_numpy(blobs, tmp_path):
+    numbers = {"random_state": np.int64(3), "recall": np.float32(0.9)}
+    graph = neighbor_graph(blobs, np.int64(4), out=tmp_path / "graph.zarr", **numbers)
+    assert graph.indices.shape == (600, 4)
+
+
 def test_wrong_parameters(blobs):
     for k in (0, 600, 2.5):
         with pytest.raises(InvalidSettingError, match="n_neighbors must be an integer from 1 to 599"):

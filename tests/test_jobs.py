@@ -70,6 +70,14 @@ def test_files_that_change_during_a_fit_are_refused_by_their_path(blobs, tmp_pat
         job.check_unchanged(fingerprint)
 
 
+def test_the_cluster_that_is_clustered_further_is_an_integer(blobs):
+    model = CNS().fit(blobs)
+    assert prepare(blobs, Settings(), within=(model, np.int64(1))).within[1] == 1
+    for cluster in (True, False, 0.0, 99, "0", None, np.bool_(True)):
+        with pytest.raises(InvalidSettingError, match="The result has no cluster .*: it has"):
+            prepare(blobs, Settings(), within=(model, cluster))
+
+
 def test_sizes_may_be_overridden_by_name_in_the_configuration_of_dask():
     assert size_overrides() == {}
     usual, _ = plan_sizes(100_000, 8, Settings())

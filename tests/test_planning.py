@@ -150,7 +150,39 @@ def test_a_plan_needs_a_size(sizes):
         plan(**sizes)
 
 
-@pytest.mark.parametrize("sizes", [{"n_rows": 1}, {"n_features": 0}, {"workers": 0}, {"threads": 1.5}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"n_rows": 1}, {"n_features": 0}, {"workers": 0}, {"threads": 1.5}, {"memory_bytes": "8GiB"},
+        {"memory_bytes": 0}, {"memory_bytes": -(2**30)},
+    ],
+)  # fmt: skip
 def test_sizes_must_be_possible(sizes):
     with pytest.raises(InvalidSettingError, match=f"{next(iter(sizes))} must be an integer from"):
         plan(**({"n_rows": 100, "n_features": 2} | sizes))
+
+
+def test_sizes_may_be_numbers_of_numpy():
+    sizes = {
+        "n_rows": np.int64(1000),
+        "n_features": np.int32(2),
+        "workers": np.int8(1),
+        "memory_bytes": np.int64(2**30),
+    }
+    assert "1,000 rows x 2 features" in str(plan(**sizes, measure=False))
+
+
+def test_rows_that_are_too_wide_to_measure_are_refused():
+    with pytest.raises(
+        InvalidSettingError, match=r"too many to measure rates with: 1000 rows .* Plan without measuring"
+    ):
+        plan(n_rows=10**12, n_features=10**9)
+
+
+def test_clusters_may_be_larger_than_the_sample(one_second_per_step):
+    settings = Settings(min_cluster_size=50_000)
+    assert plan(n_rows=10**6, n_features=2, settings=settings).seconds > 0
+    with pytest.raises(InvalidSettingError, match="min_cluster_size must be at most the number of rows"):
+        plan(n_rows=10_000, n_features=2, settings=settings)
+    with pytest.raises(InvalidSettingError, match="settings must be Settings"):
+        plan(n_rows=10_000, n_features=2, settings={})

@@ -80,6 +80,12 @@ def test_values_that_do_not_fit_the_data_name_both_numbers():
         Settings(n_neighbors=200).grid(150)
     with pytest.raises(InvalidSettingError, match=r"number of rows \(150\)\. Got 151\."):
         Settings(n_clusters=151).grid(150)
+    with pytest.raises(
+        InvalidSettingError, match=r"min_cluster_size must be at most the number of rows \(150\)\. Got 151"
+    ):
+        Settings(min_cluster_size=151).grid(150)
+    with pytest.raises(InvalidSettingError, match=r"n_rows must be an integer from 2 to \d+\. Got 0\."):
+        Settings().grid(0)
     with pytest.raises(InvalidSettingError, match="k_multipliers"):
         Settings(k_multipliers=(50,)).grid(100)
     with pytest.raises(InvalidSettingError, match="lam_multipliers"):

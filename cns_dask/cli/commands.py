@@ -86,6 +86,7 @@ def fit(
     from cns_dask.inputs.data import open_data
     from cns_dask.progress import visible_progress
     from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
+    from cns_dask.storage.outputs import check_apart
 
     _log_to(log)
     table = out if is_parquet(out) else None
@@ -95,6 +96,8 @@ def fit(
     options: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
     with cluster.connect(debug=_debug):
         rows = None if data is None else open_data(data, **asdict(read))
+        if table is not None:
+            check_apart(() if rows is None else rows.files, table)
         result = pipeline.fit(rows, settings, graph=graph, previous=previous, **options)
         if table is not None:
             write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=options["progress"])
@@ -189,6 +192,7 @@ def predict(
     from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
     from cns_dask.results.predict import open_new, predict_table, predict_to
     from cns_dask.results.result import open_result
+    from cns_dask.storage.outputs import check_apart
 
     result, progress = open_result(model), visible_progress()
     with cluster.connect(debug=_debug):
@@ -196,6 +200,7 @@ def predict(
             check_parquet(out, overwrite=overwrite)
         rows = open_new(result, new, **asdict(read))
         if is_parquet(out):
+            check_apart((*rows.files, result.path), out)
             write_parquet(out, predict_table(result, rows), overwrite=overwrite, progress=progress)
         else:
             predict_to(out, result, rows, overwrite=overwrite, progress=progress)
@@ -256,7 +261,10 @@ def demo(
     from cns_dask.results.report import write_report
 
     folder = folder or _new_folder("cns-dask-demo")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made ({error.strerror}). Choose another one.") from error
     out, page = folder / "clusters.zarr", folder / "report.html"
     result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
     print_result(result)
@@ -304,5 +312,5 @@ def _bytes(text: str) -> int:
 
     try:
         return int(parse_bytes(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidSettingError(f"memory is a size as 8GiB, not {text}.") from error

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import InvalidDataError, InvalidTypeError
 from cns_dask.inputs.files import open_path
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.storage.chunks import rows_per_chunk
@@ -35,16 +35,12 @@ def open_graph(source: Any) -> NeighborGraph:
         source = _open(os.fspath(source))
     if hasattr(source, "tocsr"):
         return _from_matrix(source.tocsr())
-    if isinstance(source, NeighborGraph):
-        distances = None if source.distances is None else _lazy(source.distances)
-        return replace(source, indices=_lazy(source.indices), distances=distances)
-    indices = _lazy(source)
-    if indices.ndim != 2 or indices.dtype.kind not in "iu":
-        raise InvalidDataError(
-            f"A graph is an array of integers with two dimensions, row and neighbor; this one has {indices.ndim} "
-            f"dimension(s) of type {indices.dtype}. Give a matrix of distances as a SciPy sparse matrix."
-        )
-    return NeighborGraph(indices, None, "given")
+    graph = source if isinstance(source, NeighborGraph) else NeighborGraph(source, None, "given")
+    indices = _lazy_lists(graph.indices, "iu")
+    distances = None if graph.distances is None else _lazy_lists(graph.distances, "iuf")
+    if distances is not None and distances.shape != indices.shape:
+        raise InvalidDataError(f"The graph has lists of shape {indices.shape}, but distances of {distances.shape}.")
+    return replace(graph, indices=indices, distances=distances)
 
 
 def listed(graph: NeighborGraph, n_neighbors: int, rows_per_block: int) -> NeighborGraph:
@@ -88,7 +84,9 @@ def check_block(
     lists = np.insert(np.take_along_axis(indices, order, axis=1), 0, rows, axis=1)
     if distances is None:
         return lists, None
-    return lists, np.insert(np.take_along_axis(np.asarray(distances, float), order, axis=1), 0, 0.0, axis=1)
+    distances = np.asarray(distances, float)
+    _refuse(~(distances >= 0).all(axis=1), rows, "negative distances or NaN")
+    return lists, np.insert(np.take_along_axis(distances, order, axis=1), 0, 0.0, axis=1)
 
 
 def _open(location: str) -> Any:
@@ -111,13 +109,22 @@ def _refuse(bad: Any, rows: IntArray, what: str) -> None:
         raise InvalidDataError(f"The graph has {what} in the lists of {bad.sum()} row(s): {shown}{more}.")
 
 
-def _lazy(source: Any) -> da.Array:
-    """An array of any kind as a Dask array, whole lists in every chunk."""
-    if not isinstance(source, da.Array):
-        array = np.asarray(source)
-        chunks = "auto" if array.ndim != 2 else (rows_per_chunk(*array.shape), -1)
-        return da.from_array(array, chunks=chunks, name=False)
-    return source.rechunk({1: -1}) if source.ndim == 2 else source
+def _lazy_lists(source: Any, kinds: str) -> da.Array:
+    """An array (row, neighbor) of numbers of some kinds as a Dask array, whole lists in every chunk."""
+    try:
+        array = source if isinstance(source, da.Array) else np.asarray(source)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"A graph is an array with two dimensions, row and neighbor ({error}).") from error
+    if array.ndim != 2 or array.dtype.kind not in kinds:
+        raise InvalidTypeError(
+            f"A graph is an array of integers with two dimensions, row and neighbor; this one has {array.ndim} "
+            f"dimension(s) of type {array.dtype}. Give a matrix of distances as a SciPy sparse matrix."
+        )
+    if 0 in array.shape:
+        raise InvalidDataError(f"The graph is empty: it has {array.shape[0]} row(s) of {array.shape[1]} neighbour(s).")
+    if isinstance(array, da.Array):
+        return array.rechunk({1: -1})
+    return da.from_array(array, chunks=(rows_per_chunk(*array.shape), -1), name=False)
 
 
 def _from_matrix(matrix: Any) -> NeighborGraph:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import InvalidDataError, InvalidTypeError
+from cns_dask.inputs.anndatas import is_annotated
 from cns_dask.inputs.tables import categories
+from cns_dask.results.result import open_result
 
 
 def annotate(adata: Any, model: Any, key: str = "cns") -> None:
@@ -19,7 +21,7 @@ def annotate(adata: Any, model: Any, key: str = "cns") -> None:
     adata
         The observations, in the order in which they were clustered.
     model
-        A fitted `CNS`, or a `Result`.
+        A fitted `CNS`, a `Result`, or the path or URL of one.
     key
         `obs[key]` (categories), `obs[f"{key}_confidence"]`, `obsm[f"{key}_memberships"]`, `obsp[f"{key}_distances"]`,
         `obsp[f"{key}_connectivities"]` (the random walk's steps, 1/k each) and `uns[key]` (parameters, choice) are
@@ -37,7 +39,9 @@ def annotate(adata: Any, model: Any, key: str = "cns") -> None:
     """
     from scipy.sparse import csr_array
 
-    result = getattr(model, "result_", model)
+    if not is_annotated(adata):
+        raise InvalidTypeError(f"annotate needs an AnnData object, not {type(adata).__name__}.")
+    result = open_result(model)
     if result.n_rows != adata.n_obs:
         raise InvalidDataError(
             f"The AnnData has {adata.n_obs} observations, but {result.n_rows} were clustered. Give that of the fit."

@@ -29,7 +29,7 @@ from cns_dask.inputs.missing import CLUSTERED, row_codes
 from cns_dask.inputs.preprocess import Transform, transform_rows
 from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.inputs.table_forms import CLUSTER, LazyTable, beside, block_of, frame_of
-from cns_dask.inputs.tables import is_table, numeric_columns
+from cns_dask.inputs.tables import SHOWN_COLUMNS, is_table, numeric_columns
 from cns_dask.neighbors.cells import search_new_rows
 from cns_dask.neighbors.exact import search_everywhere
 from cns_dask.progress import Progress
@@ -69,8 +69,7 @@ class Predictor:
     """
 
     def __init__(self, model: Any) -> None:
-        result = getattr(model, "result_", model)
-        self.result: Result = result if isinstance(result, Result) else open_result(result)
+        self.result: Result = open_result(model)
         _check_rows_are_there(self.result)
         self._digest = digest(self.result.details)
 
@@ -268,6 +267,24 @@ def check_features(result: Result, data: Data) -> Data:
     return data
 
 
+def feature_positions(result: Result, data: Data) -> list[int]:
+    """Where the features of the fit are in other data: by name where both have names, else in the same order."""
+    names = result.feature_names
+    if names is None or data.names is None:
+        return list(range(check_features(result, data).X.shape[1]))
+    lost = [str(name) for name in names if name not in data.names]
+    if lost:
+        shown = ", ".join(lost[:SHOWN_COLUMNS]) + (", ..." if len(lost) > SHOWN_COLUMNS else "")
+        raise InvalidDataError(f"The rows lack features of the other fit: {shown}. Add or rename the columns.")
+    return [data.names.index(name) for name in names]
+
+
+def with_features_of(result: Result, data: Data, X: da.Array) -> da.Array:
+    """Rows X (n, d) of other data with the features of the fit, in its order."""
+    positions = feature_positions(result, data)
+    return X if positions == list(range(X.shape[1])) else X[:, positions].rechunk({1: -1})
+
+
 def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clustering:
     """The clustering of one chunk of new rows."""
     return predictor.clustering(rows, first_row)
@@ -308,9 +325,8 @@ def predict_to(
     model = result.details.get("fingerprint") or digest(result.details)  # of a temporary one
     fingerprint = {"data": fingerprint_of(data, progress), "model": model}
     stage = clustering_stage("predict", data.X.shape[0], rows, n_clusters)
-    with open_output(
-        out, Kind.PREDICTION, fingerprint, resume_key(rows), overwrite=overwrite, tell=progress.tell
-    ) as output:
+    written: dict[str, Any] = {"overwrite": overwrite, "inputs": (*data.files, result.path), "tell": progress.tell}
+    with open_output(out, Kind.PREDICTION, fingerprint, resume_key(rows), **written) as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(disk_bytes=0)

@@ -23,6 +23,7 @@ from cns_dask.results.quality import quality_in_words
 from cns_dask.results.result import Result
 from cns_dask.results.scales import explain, sizes_of
 from cns_dask.smoothing.scales import LEAST_STRUCTURE
+from cns_dask.storage.outputs import writable_location
 
 SAMPLE_ROWS = 3000
 COLORS = 10
@@ -44,20 +45,21 @@ def write_report(
 
     `n_clusters` is another number of clusters, if not the chosen one is to be shown.
     """
-    target = Path(path).expanduser()
-    if target.is_dir():
-        raise OutputError(f"{path} is a folder. Give the name of a file.")
-    if target.exists() and not overwrite:
+    target, exists = writable_location(path)
+    if exists and target.is_local and not Path(target.path).is_file():
+        raise OutputError(f"{path} is not a file, but a folder or a device. Give the name of a file.")
+    if exists and not overwrite:
         raise OutputError(f"{path} already exists. Choose another page, or overwrite it.")
-    if not target.absolute().parent.is_dir():
-        raise OutputError(f"The folder of the page, {target.absolute().parent}, does not exist. Create it first.")
     try:
         import matplotlib as mpl
     except ImportError as error:
         raise CNSError("A report needs matplotlib: pip install 'cns_dask[report]'.") from error
     with mpl.rc_context({"svg.hashsalt": "cns_dask", "svg.fonttype": "none", "font.size": 10}):
         page = _template().render(_variables(result, n_clusters))
-    target.write_text(page, encoding="utf-8")
+    try:
+        target.parent.write(target.name, page.encode())
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error}).") from error
 
 
 def sample_rows(

@@ -320,7 +320,8 @@ class Result:
         4
         """
         if n_clusters is not None:
-            check_integer("n_clusters", n_clusters, 1, max(self.criterion.shape[2], self.evidence.values.shape[1]))
+            largest = max(self.criterion.shape[2], self.evidence.values.shape[1])
+            n_clusters = check_integer("n_clusters", n_clusters, 1, largest)
         if n_clusters is None and selection is None:
             return self.choice
         settings = self.settings if selection is None else replace(self.settings, selection=selection)
@@ -376,7 +377,12 @@ class Result:
     @property
     def columns(self) -> list[Any] | None:
         """Names of the features: the columns that the fit was asked to use, or all of a table; None for others."""
-        return self.read_options.get("columns") or self._description.features or None
+        return self.read_options.get("columns") or self.feature_names
+
+    @property
+    def feature_names(self) -> list[Any] | None:
+        """Names of the features, in their order; None if the data had none."""
+        return self._description.features or None
 
     def to_dataframe(self, data: Any = None, *, memberships: bool = True, **options: Any) -> Any:
         """Label, confidence and memberships of every row as a table.
@@ -500,13 +506,14 @@ def _residual(stored: float | None) -> float:
     return float("nan") if stored is None else stored
 
 
-def open_result(path: str | os.PathLike[str]) -> Result:
+def open_result(path: Any) -> Result:
     """Open the result of a fit.
 
     Parameters
     ----------
     path
-        The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote.
+        The Zarr group that `CNS.fit(..., out=path)` or `cns-dask fit --out path` wrote (path or URL). A fitted `CNS` or
+        a `Result` gives its result as it is.
 
     Examples
     --------
@@ -518,6 +525,14 @@ def open_result(path: str | os.PathLike[str]) -> Result:
     ...     open_result(f"{folder}/clusters.zarr").choice.n_clusters
     4
     """
+    result = getattr(path, "result_", path)
+    if isinstance(result, Result):
+        return result
+    if not isinstance(path, str | os.PathLike):
+        unfitted = " that is not fitted" if hasattr(path, "fit") else ""
+        raise NotAResultError(
+            f"A fitted CNS, a Result, or the path or URL of one is needed, not a {type(path).__name__}{unfitted}."
+        )
     store = open_store(path, Kind.RESULT)
     check_description(store)
     return Result(store)

@@ -19,9 +19,15 @@ import zarr
 import zarr.codecs
 import zarr.storage
 
-from cns_dask.errors import DamagedError, InvalidDataError, StoreError
+from cns_dask.errors import DamagedError, InvalidDataError, StoreError, UnsupportedPythonError
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.locations import Location, with_retries_async
+
+if not __debug__:
+    raise UnsupportedPythonError(
+        "cns_dask does not run with python -O or PYTHONOPTIMIZE: zarr opens no group where asserts are off. Start Python "
+        "without either."
+    )
 
 COMPRESSED_CODECS = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec())
 UNCOMPRESSED_CODECS = (zarr.codecs.Crc32cCodec(),)  # four bytes behind the values, which can be mapped

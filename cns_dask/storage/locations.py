@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import tenacity
 
-from cns_dask.errors import StoreError
+from cns_dask.errors import InvalidLocationError, StoreError
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1  # seconds; doubled after every attempt
@@ -65,12 +65,14 @@ class Location:
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
+        if not isinstance(location, str | os.PathLike):
+            raise InvalidLocationError(f"{location!r} is no path or URL. Give one as a string.")
         text = os.fspath(location).removeprefix("file://")
         self.is_local = "://" not in text
-        self.path = str(Path(text).expanduser().absolute()) if self.is_local else text.rstrip("/")
+        self.path = _absolute(text) if self.is_local else text.rstrip("/")
         protocol, _, key = self.path.partition("://")
         if not self.is_local and (not protocol or "/" not in key.strip("/") or set(key) & set("*?[]")):
-            raise StoreError(f"{text} must name a bucket and a path in it, without any of * ? [ ].")
+            raise InvalidLocationError(f"{text} must name a bucket and a path in it, without any of * ? [ ].")
 
     def __str__(self) -> str:
         return self.path
@@ -106,7 +108,7 @@ class Location:
         try:
             return fsspec.filesystem(protocol, use_listings_cache=False)
         except (ImportError, ValueError) as error:
-            raise StoreError(
+            raise InvalidLocationError(
                 f"No package here opens {self.path} ({error}). "
                 "For Amazon's and compatible object stores: pip install 'cns_dask[s3]'."
             ) from error
@@ -236,6 +238,17 @@ def _folder(path: str) -> Location:
     location = Location.__new__(Location)
     location.is_local, location.path = "://" not in path, path
     return location
+
+
+def _absolute(path: str) -> str:
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError as error:  # nobody knows the home folder of ~user
+        raise InvalidLocationError(f"{path} is not a path of this system ({error}).") from error
+    except FileNotFoundError as error:
+        raise InvalidLocationError(
+            f"{path} is a relative path, and the working directory does not exist any more. Give the whole path."
+        ) from error
 
 
 def _read(path: str) -> bytes:

@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +52,13 @@ def open_output(
     *,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    inputs: Iterable[str] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Output]:
     """Open an output: as it is if it is finished, else to be filled in the block; see `new_output`.
 
-    `out` may be None for a temporary result, which goes with the last reference to it.
+    `out` may be None for a temporary result, which goes with the last reference to it. `inputs` are the paths or URLs
+    that the work reads: none of them is written to.
     """
     if out is None:
         folder = TemporaryFolder()
@@ -71,6 +73,8 @@ def open_output(
         _sweep(unfinished_folder(finished.location), work, scratch)
         yield Output(finished, None)
         return
+    check_output(out, kind, overwrite=overwrite)
+    check_apart(inputs, out, _scratch_folder(scratch))
     with new_output(out, kind, fingerprint, resume_key, overwrite=overwrite, scratch=scratch, tell=tell) as writer:
         yield Output(ResultStore(_target(out)), writer)
 
@@ -275,8 +279,8 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
 
 def _disk_full(error: OSError, out: str | os.PathLike[str]) -> OutputError:
     return OutputError(
-        f"The disk is full ({error.strerror}) while writing {out}. What was done is kept: make room, or use --scratch "
-        "on another disk, and run the same again to go on."
+        f"The disk is full ({error.strerror}) while writing {out}. What was done is kept: make room, and run the same "
+        "again to go on. A fit can have its intermediate arrays on another disk, in a scratch folder."
     )
 
 
@@ -285,7 +289,9 @@ def _scratch_folder(scratch: str | os.PathLike[str] | None) -> Location | None:
         return None
     folder = Location(scratch)
     if folder.is_local and not Path(folder.path).is_dir():
-        raise OutputError(f"The scratch folder {scratch} does not exist. Create it first.")
+        is_other = Path(folder.path).exists()
+        wrong = "is not a folder. Choose another one." if is_other else "does not exist. Create it first."
+        raise OutputError(f"The scratch folder {scratch} {wrong}")
     return folder
 
 
@@ -307,6 +313,21 @@ def check_output(out: str | os.PathLike[str], kind: Kind, *, overwrite: bool = F
         if kind_of(target) != kind:
             raise OutputError(f"{out} is not a {kind}, so it is not overwritten. Choose another output.")
     return target
+
+
+def check_apart(
+    inputs: Iterable[str], out: str | os.PathLike[str], scratch: str | os.PathLike[str] | None = None
+) -> None:
+    """Refuse an output that is one of the inputs, lies in one or holds one, and a scratch folder that lies in one.
+
+    What is read would be replaced, or change while it is read.
+    """
+    for source in inputs:
+        read, written = f"{_target(source)}/", f"{_target(out)}/"
+        if written.startswith(read) or read.startswith(written):
+            raise OutputError(f"{out} is, lies in or holds {source}, which is read. Choose another output.")
+        if scratch is not None and f"{_target(scratch)}/".startswith(read):
+            raise OutputError(f"The scratch folder {scratch} lies in {source}, which is read. Choose another one.")
 
 
 def writable_location(out: str | os.PathLike[str]) -> tuple[Location, bool]:

@@ -13,6 +13,7 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from cns_dask import CNS, neighbor_graph
 from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
 from cns_dask.neighbors.given import check_block, listed, open_graph
+from cns_dask.neighbors.graph import NeighborGraph
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,11 @@ def test_graphs_that_are_none(rows):
         wrong[row, column] = value
         return wrong
 
+    def far(row, value):
+        distances = np.ones(indices.shape)
+        distances[row, 3] = value
+        return distances
+
     for graph, message in (
         (changed(3, 2, 360), r"numbers outside 0 to 359 in the lists of 1 row\(s\): 3\."),
         (changed(4, 2, -1), r"numbers outside 0 to 359 in the lists of 1 row\(s\): 4\."),
@@ -114,6 +120,14 @@ def test_graphs_that_are_none(rows):
         ),
         (indices.astype(float), "array of integers with two dimensions.* 2 dimension.s. of type float64"),
         (indices[:, 0], "two dimensions, row and neighbor; this one has 1 dimension"),
+        (np.empty((300, 0), int), r"graph is empty: it has 300 row\(s\) of 0 neighbour"),
+        (np.empty((0, 20), int), r"graph is empty: it has 0 row\(s\)"),
+        ([None] * 3, "this one has 1 dimension.s. of type object"),
+        ([[1, 2], [3]], "array with two dimensions, row and neighbor"),
+        (NeighborGraph(indices.astype(float), None), "array of integers with two dimensions"),
+        (NeighborGraph(indices, np.ones((360, 3))), r"lists of shape \(360, 20\), but distances of \(360, 3\)"),
+        (NeighborGraph(indices, far(7, np.nan)), r"has negative distances or NaN in the lists of 1 row\(s\): 7\."),
+        (NeighborGraph(indices, far(8, -1.0)), r"has negative distances or NaN in the lists of 1 row\(s\): 8\."),
         (csr_matrix((360, 20)), r"must be square, not of shape \(360, 20\)"),
         (csr_matrix((360, 360)), r"has no neighbour in the lists of 360 row\(s\): 0, 1, 2, 3, 4, \.\.\."),
     ):

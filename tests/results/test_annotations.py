@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import kneighbors_graph
 
 from cns_dask import CNS, annotate, open_result
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import InvalidDataError, InvalidTypeError
 
 
 @pytest.fixture
@@ -57,3 +57,5 @@ def test_other_cells_than_those_that_were_clustered(cells, blobs):
     with pytest.raises(InvalidDataError, match="has 599 observations, but 600 were clustered"):
         annotate(others, CNS(n_neighbors=12, lam=0.1).fit(blobs))
     assert others.obs.columns.tolist() == []  # nothing was written
+    with pytest.raises(InvalidTypeError, match="needs an AnnData object, not ndarray"):
+        annotate(blobs, CNS(n_neighbors=12, lam=0.1).fit(blobs))

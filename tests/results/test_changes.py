@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from cns_dask import CNS, drift, open_result
@@ -127,12 +128,29 @@ def test_what_follows_is_stored_and_refused_when_it_cannot_be(centers, old, tmp_
     assert second.changes.kept > 0.99
     assert second.changes.drift.n_new == 0
     assert open_result(tmp_path / "1.zarr").changes is None
-    with pytest.raises(InvalidDataError, match="The rows have 3 features, and the previous fit has 12"):
+    with pytest.raises(InvalidDataError, match="The rows have 3 features instead of 12"):
         CNS().fit(X[:, :3], previous=old)
     with pytest.raises(InvalidSettingError, match="can only be kept with rows. Give the rows, not a graph alone"):
         CNS(n_neighbors=5).fit(graph=first.result_.graph, previous=old)
     with pytest.raises(NotAResultError, match="holds no training rows, because only a graph was clustered"):
         CNS().fit(X, previous=CNS(n_neighbors=5).fit(graph=first.result_.graph))
+
+
+def test_features_of_a_previous_fit_are_found_by_their_names():
+    rng = np.random.default_rng(0)
+    of_row = np.arange(300) % 3
+    noise = rng.standard_normal((300, 2))
+    table = pd.DataFrame({"a": 8 * of_row, "b": 16 - 8 * of_row}) + noise
+    first = CNS().fit(table)
+    for other in (table[["b", "a"]], table.assign(c=rng.standard_normal(300))[["b", "c", "a"]]):
+        model = CNS().fit(other, previous=first)
+        np.testing.assert_array_equal(model.labels_, first.labels_)
+        assert model.result_.changes.kept == 1
+    np.testing.assert_array_equal(CNS().fit(table.to_numpy(), previous=first).labels_, first.labels_)
+    with pytest.raises(InvalidDataError, match="lack features of the other fit: a, b. Add or rename the columns"):
+        CNS().fit(table.rename(columns={"a": "x", "b": "y"}), previous=first)
+    with pytest.raises(InvalidDataError, match="lack features of the other fit: b"):
+        CNS().fit(table.assign(c=1.0)[["a", "c"]], previous=first)
 
 
 class Previous:

@@ -1,5 +1,7 @@
 import builtins
+import errno
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,10 +57,28 @@ def test_an_existing_page_is_kept(result, tmp_path):
 
 
 def test_pages_that_cannot_be_written(result, tmp_path):
-    with pytest.raises(OutputError, match="is a folder. Give the name of a file"):
-        write_report(result, tmp_path)
-    with pytest.raises(OutputError, match="The folder of the page, .*nowhere, does not exist"):
+    for path in (tmp_path, "/dev/null"):
+        with pytest.raises(OutputError, match="is not a file, but a folder or a device. Give the name of a file"):
+            write_report(result, path, overwrite=True)
+    with pytest.raises(OutputError, match="The folder of the output, .*nowhere, does not exist"):
         write_report(result, tmp_path / "nowhere" / "r.html")
+
+
+def test_a_page_is_written_whole_or_not_at_all(result, tmp_path, monkeypatch):
+    (tmp_path / "r.html").write_text("mine")
+
+    def fail(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    for name in ("r.html", "new.html"):
+        with pytest.raises(OutputError, match=f"{name} cannot be written .*No space left"):
+            write_report(result, tmp_path / name, overwrite=True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("r.html", "mine")]
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(OutputError, match="folder of the output, .* is not writable"):
+        write_report(result, tmp_path / "r.html", overwrite=True)
 
 
 def test_changes_since_the_previous_fit_are_listed(result, blobs, tmp_path):

@@ -1,5 +1,6 @@
 import json
 
+import anndata
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -7,8 +8,8 @@ import pytest
 import xarray
 import zarr
 
-from cns_dask import CNS, Result, Settings, open_data, open_result
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask import CNS, Predictor, Result, Settings, annotate, assign_clusters, drift, open_data, open_result
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotAResultError
 from cns_dask.pipeline import fit
 from cns_dask.smoothing.memberships import clustering_block
 
@@ -76,6 +77,33 @@ def test_any_other_number_of_clusters_needs_no_new_fit(path, blobs):
     for K in (0, 51, 2.5):
         with pytest.raises(InvalidSettingError, match=rf"n_clusters must be an integer from 1 to \d+\. Got {K}"):
             result.at(n_clusters=K)
+
+
+USES = {
+    "open_result": lambda rows, model: open_result(model),
+    "Predictor": lambda rows, model: Predictor(model),
+    "drift": lambda rows, model: drift(model, rows),
+    "previous": lambda rows, model: CNS().fit(rows, previous=model),
+    "within": lambda rows, model: CNS().fit(rows, within=(model, 0)),
+    "annotate": lambda rows, model: annotate(anndata.AnnData(rows), model),
+    "assign_clusters": lambda rows, model: assign_clusters(pd.DataFrame(rows), model),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("model", [CNS(), 3, b"x", ()], ids=["unfitted", "number", "bytes", "tuple"])
+def test_what_is_no_result_is_refused_wherever_one_is_needed(use, model, blobs):
+    with pytest.raises(NotAResultError, match="A fitted CNS, a Result, or the path or URL of one is needed, not a"):
+        USES[use](blobs, model)
+
+
+def test_a_model_and_a_result_are_opened_as_they_are(blobs):
+    model = CNS(n_neighbors=12, lam=0.1).fit(blobs)
+    assert open_result(model) is open_result(model.result_) is model.result_
+    with pytest.raises(NotAResultError, match="not a NoneType"):
+        open_result(None)
+    with pytest.raises(NotAResultError, match="not a CNS that is not fitted"):
+        open_result(CNS())
 
 
 def test_the_store_holds_data_only(path):

@@ -1,4 +1,6 @@
 import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import dask.array as da
@@ -225,3 +227,16 @@ def test_arrays_groups_and_what_is_neither_are_told_apart(tmp_path):
     assert [attributes_of(str(tmp_path / name)) for name in names] == [{}, {"a": 1}, {}, {}]
     assert is_in_memory(zarr.create_array(zarr.storage.MemoryStore(), shape=(3,), dtype="f8"))
     assert not is_in_memory(zarr.open_array(str(tmp_path / "x.zarr")))
+
+
+def test_python_without_asserts_is_refused_at_once():
+    """Zarr reads the description of a group inside asserts."""
+    code = "from cns_dask import CNS"
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "UnsupportedPythonError: cns_dask does not run with python -O" in done.stderr
+    line = [sys.executable, "-O", "-c", "from cns_dask.cli import main; main()", "show", "r.zarr"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cns-dask: cns_dask does not run with python -O")
+    assert len(done.stderr.splitlines()) == 1

@@ -8,7 +8,7 @@ import threading
 import pytest
 import tenacity
 
-from cns_dask.errors import StoreError
+from cns_dask.errors import InvalidLocationError, StoreError, UsageError
 from cns_dask.storage import locations
 from cns_dask.storage.locations import RETRY_POLICY, Location, is_transient, with_retries, with_retries_async
 
@@ -108,7 +108,9 @@ def test_which_errors_pass():
 
 
 def test_a_kind_of_store_that_nobody_knows():
-    with pytest.raises(StoreError, match=r"No package here opens nowhere://x/y \(.*pip install 'cns_dask\[s3\]'"):
+    with pytest.raises(
+        InvalidLocationError, match=r"No package here opens nowhere://x/y \(.*pip install 'cns_dask\[s3\]'"
+    ):
         Location("nowhere://x/y").exists()
 
 
@@ -116,9 +118,28 @@ def test_a_kind_of_store_that_nobody_knows():
     "url", ["s3://bucket", "s3://bucket/", "s3://bucket/run*.zarr", "s3://b/r[1].zarr", "s3://b/?"]
 )
 def test_urls_that_could_mean_more_than_one_thing(url):
-    with pytest.raises(StoreError, match="must name a bucket and a path in it, without any of") as raised:
+    with pytest.raises(InvalidLocationError, match="must name a bucket and a path in it, without any of") as raised:
         Location(url)
     assert str(raised.value).startswith(f"{url} ")
+
+
+@pytest.mark.parametrize("location", [None, 3, b"x", ["x"]])
+def test_what_is_no_path_is_refused(location):
+    with pytest.raises(InvalidLocationError, match="is no path or URL"):
+        Location(location)
+
+
+def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="~nouser/x.zarr is not a path of this system"):
+        Location("~nouser/x.zarr")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(
+        UsageError, match="x.zarr is a relative path, and the working directory does not exist any more"
+    ):
+        Location("x.zarr")
 
 
 def test_a_claim_whose_answer_was_lost_is_ours(folder):

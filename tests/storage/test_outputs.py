@@ -13,7 +13,15 @@ import zarr
 from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
 from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
 from cns_dask.storage.locations import Location
-from cns_dask.storage.outputs import check_output, check_space, differences, find_finished, new_output, open_output
+from cns_dask.storage.outputs import (
+    check_apart,
+    check_output,
+    check_space,
+    differences,
+    find_finished,
+    new_output,
+    open_output,
+)
 from cns_dask.storage.store import open_store
 
 SAME, PLAN = {"data": {"content": "abc"}, "settings": {"tol": 1}}, {"plan": "p"}
@@ -122,6 +130,20 @@ def test_outputs_that_cannot_be_written(tmp_path):
         check_output("nothing://bucket/r.zarr", Kind.RESULT)
 
 
+def test_what_is_read_is_not_written_to(tmp_path):
+    data = tmp_path / "data.zarr"
+    (data / "part").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+    for out in (data, data / "part" / "r.zarr", tmp_path, tmp_path / "link", tmp_path / "link" / "r.zarr"):
+        with pytest.raises(OutputError, match=r"is, lies in or holds .*data.zarr, which is read"):
+            check_apart([str(data)], out)
+    with pytest.raises(OutputError, match="is, lies in or holds s3://bucket/a, which is read"):
+        check_apart(["s3://bucket/a"], "s3://bucket/a/r.zarr")
+    with pytest.raises(OutputError, match=r"scratch folder .*part lies in .*data.zarr, which is read"):
+        check_apart([str(data)], tmp_path / "r.zarr", data / "part")
+    check_apart([str(data), "s3://bucket/a"], tmp_path / "data.zarr.2", tmp_path)
+
+
 def test_a_folder_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(OutputError, match="folder of the output, .* is not writable"):
@@ -188,6 +210,12 @@ def test_scratch_elsewhere_is_removed_on_success_and_kept_on_failure(tmp_path):
     with (
         pytest.raises(OutputError, match=r"scratch folder .*slow does not exist"),
         new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "slow"),
+    ):
+        pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OutputError, match=r"scratch folder .*file is not a folder"),
+        new_output(tmp_path / "s.zarr", Kind.RESULT, SAME, PLAN, scratch=tmp_path / "file"),
     ):
         pass
 
@@ -324,10 +352,11 @@ def test_an_output_without_a_path_is_temporary():
 def test_a_disk_that_gets_full_is_told_with_what_to_do_and_keeps_what_was_done(tmp_path):
     out = tmp_path / "r.zarr"
     with (
-        pytest.raises(OutputError, match=r"disk is full \(No space left on device\) while writing .*--scratch"),
+        pytest.raises(OutputError, match=r"disk is full \(No space left on device\) while .* on another disk") as told,
         new_output(out, Kind.RESULT, SAME, PLAN),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
+    assert "--scratch" not in str(told.value)  # which a prediction does not have
     assert (tmp_path / ".r.zarr.unfinished" / "run.json").exists()
 
 
