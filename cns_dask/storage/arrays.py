@@ -25,8 +25,8 @@ from cns_dask.storage.locations import Location, with_retries_async
 
 if not __debug__:
     raise UnsupportedPythonError(
-        "cns_dask does not run with python -O or PYTHONOPTIMIZE: zarr opens no group where asserts are off. Start Python "
-        "without either."
+        "cns_dask does not run with python -O or PYTHONOPTIMIZE: zarr opens no group where asserts are off. Start "
+        "Python without either."
     )
 
 COMPRESSED_CODECS = (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec())
