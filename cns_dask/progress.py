@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cns_dask.streams import ForgivingStream
+
 LOG = logging.getLogger("cns_dask")
 LINE_SECONDS = 30  # between lines about a long stage
 
@@ -104,10 +106,14 @@ class BarProgress(Progress):
 
 
 def visible_progress() -> Progress:
-    """Bars where someone looks (a terminal, a notebook), plain lines elsewhere; on standard error."""
+    """Bars where someone looks (a terminal, a notebook), plain lines elsewhere; on standard error.
+
+    What cannot be written there is dropped: progress never ends a run.
+    """
     from rich.console import Console
 
-    console = Console(stderr=True)
+    stream: Any = ForgivingStream(sys.stderr)
+    console = Console(file=stream)
     if console.is_terminal or console.is_jupyter:
         return BarProgress(console)
-    return LineProgress(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+    return LineProgress(lambda line: print(line, file=stream, flush=True))

@@ -4,10 +4,12 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,6 +193,28 @@ def test_predict(folder, blobs):
     assert other.returncode == 2
     assert "of other data or settings: data.content is" in other.stderr
     assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_what_cannot_be_told_does_not_change_the_exit_code(folder, tmp_path):
+    def code(stderr, *words):
+        line = shlex.join([*COMMAND, *map(str, words)])
+        return subprocess.run(["bash", "-c", f"{line} {stderr}"], cwd=folder, timeout=300, check=False).returncode
+
+    for number, stderr in enumerate(("2>/dev/full", "2>&-", "2> >(true)")):
+        out = tmp_path / f"{number}.zarr"
+        assert code(f"{stderr} >{tmp_path / 'out'}", "fit", "x.npy", "--out", out) == 0
+        assert open_result(out).n_rows == 600
+        assert "neighbors: " not in (tmp_path / "out").read_text()  # progress goes nowhere else
+        assert code(stderr, "fit", "x.npy") == 2
+        assert code(stderr, "fit", "none.npy", "--out", tmp_path / "none.zarr") == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_log_on_a_full_disk_is_dropped(folder, tmp_path):
+    done = process("fit", "x.npy", "--out", tmp_path / "r.zarr", "--log", "/dev/full", cwd=folder)
+    assert done.returncode == 0
+    assert "error" not in done.stderr.lower()
 
 
 def test_failures_end_with_code_1(folder, monkeypatch):

@@ -1,11 +1,14 @@
+import errno
 import io
 import re
+import sys
 import time
 
+import pytest
 from rich.console import Console
 
 from cns_dask import progress as module
-from cns_dask.progress import BarProgress, LineProgress
+from cns_dask.progress import BarProgress, LineProgress, visible_progress
 
 
 def test_lines_tell_counts_and_times(monkeypatch):
@@ -35,3 +38,33 @@ def test_bars_tell_counts_and_times_on_a_terminal():
     shown = text.getvalue()
     assert re.search(r"cells.*2/2.*0:00:00", shown.replace("\n", " "))
     assert "cells" not in shown[shown.index("columns") :]  # a finished stage is not drawn again
+
+
+class Full(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, *_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    flush = write
+
+
+class FullTerminal(Full):
+    def isatty(self):
+        return True
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Full, FullTerminal, closed, lambda: None])
+def test_progress_that_cannot_be_written_is_dropped(stream, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream())
+    progress = visible_progress()
+    progress.tell("began")
+    with progress.stage("cells", 2) as advance:
+        advance()
+    assert "cells" in progress.seconds

@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
+
+from cns_dask.streams import ForgivingStream
 
 
 class _StoppedError(BaseException):
@@ -22,10 +24,25 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     sys.unraisablehook = _ask_again
-    with _exit_codes(debug="--debug" in sys.argv):
+    with _forgiving_stderr(), _exit_codes(debug="--debug" in sys.argv):
         from cns_dask.cli.commands import run
 
         run(sys.argv)
+
+
+@contextmanager
+def _forgiving_stderr() -> Iterator[None]:
+    """What cannot be written to standard error (it is closed, or on a full disk) is dropped."""
+    stream = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the rest of the process
+    forgiving: Any = ForgivingStream(stream)
+    try:
+        with redirect_stderr(forgiving):
+            yield
+    finally:
+        try:
+            stream.flush()
+        except OSError:  # Python would try once more at its end, and make a failure of it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _stop(number: int, _: Any) -> None:

@@ -294,6 +294,8 @@ def _log_to(file: Path | None) -> None:
         handler = logging.FileHandler(file)
     except OSError as error:
         raise OutputError(f"The log {file} cannot be written ({error}).") from error
+    # what cannot be written is dropped, without Python's own page about it
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # noqa: ARG005
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.getLogger("cns_dask")
     logger.addHandler(handler)
