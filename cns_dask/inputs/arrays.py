@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError, one_line
 from cns_dask.inputs.forms import NUMBER_KINDS, Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.storage.arrays import is_in_memory, is_zarr, open_input_array
 from cns_dask.storage.chunks import row_slices, rows_per_chunk
@@ -99,9 +99,9 @@ def from_memory(source: Any, min_rows: int) -> Data:
     try:
         values = check_array(source, dtype="numeric", ensure_min_samples=min_rows, ensure_all_finite=False)
     except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
+        raise InvalidTypeError(one_line(error)) from error
     except ValueError as error:
-        raise InvalidDataError(str(error)) from error
+        raise InvalidDataError(one_line(error)) from error
     X = da.from_array(values, chunks=(rows_per_chunk(*values.shape), -1), name=False)
     return Data(X, ArrayForm(is_lazy=False), in_memory=True)
 

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from dask.utils import natural_sort_key
 
-from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.errors import DataNotFoundError, InvalidDataError, one_line
 from cns_dask.inputs.arrays import choose_columns, from_dask, from_sparse
 from cns_dask.inputs.forms import Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.storage.arrays import open_array
@@ -46,7 +46,7 @@ def _open_npy(path: Path) -> da.Array:
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise InvalidDataError(f"{path} is not a plain .npy array ({error}).") from error
+        raise InvalidDataError(f"{path} is not a plain .npy array ({one_line(error)}).") from error
     if mapped.ndim != 2 or mapped.size == 0:
         return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape
     n_rows, width = mapped.shape
@@ -67,7 +67,7 @@ def _open_npz(location: str) -> Data:
     try:
         return replace(from_sparse(load_npz(location)), form=ArrayForm(is_lazy=True))
     except (OSError, ValueError, KeyError) as error:
-        raise InvalidDataError(f"{location} does not hold a SciPy sparse matrix ({error}).") from error
+        raise InvalidDataError(f"{location} does not hold a SciPy sparse matrix ({one_line(error)}).") from error
 
 
 def has_ending(location: str, endings: tuple[str, ...], *, folders: bool = False) -> bool:

@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, one_line
 from cns_dask.inputs.forms import NUMBER_KINDS, Adapter, Data
 from cns_dask.storage.arrays import is_array_at
 from cns_dask.storage.chunks import rows_per_chunk
@@ -33,7 +33,7 @@ def read_dataset(location: str) -> Any:
             return xr.open_dataset(location, chunks={})
         return xr.open_zarr(location, chunks={}, consolidated=False)
     except Exception as error:  # of a dozen packages that read files for it
-        raise InvalidDataError(f"xarray cannot open {location} ({error}).") from error
+        raise InvalidDataError(f"xarray cannot open {location} ({one_line(error)}).") from error
 
 
 def open_labeled(labeled: Any, columns: Sequence[Any] | None = None, features: str | None = None) -> Data:
@@ -114,7 +114,7 @@ def _selected(array: Any, features: str, columns: Sequence[Any]) -> Any:
     try:
         return array.sel({features: list(columns)})
     except (KeyError, IndexError) as error:
-        raise InvalidSettingError(f"Some columns are not labels of {features} ({error}).") from error
+        raise InvalidSettingError(f"Some columns are not labels of {features} ({one_line(error)}).") from error
 
 
 @dataclass(frozen=True)
