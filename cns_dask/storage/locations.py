@@ -231,6 +231,33 @@ def matches(folder: str, pattern: str) -> list[str]:
     return _folder(folder.removeprefix("file://")).matches(pattern)
 
 
+def describe_file(path: str) -> tuple[int | None, str]:
+    """Size of a file (path or URL), where that is known, and a word that changes with its content."""
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path, use_listings_cache=False)
+    return files.info(name).get("size"), str(files.ukey(name))
+
+
+def read_lines(path: str, start: int = 0, length: int | None = None) -> bytes:
+    """Whole lines of a file (path or URL), decompressed by its ending; of parts that adjoin, each line is in one.
+
+    The first part, or all if `length` is None, is read without seeking: not every web server allows it.
+    """
+    import fsspec
+
+    with fsspec.open(path, "rb", compression="infer", use_listings_cache=False) as stream:
+        if start:
+            return bytes(fsspec.utils.read_block(stream, start, length, b"\n"))
+        text: bytes = stream.read(-1 if length is None else length)
+        while length is not None and (more := stream.read(2**16)):
+            rest, end, _ = more.partition(b"\n")
+            text += rest + end
+            if end:
+                break
+        return text
+
+
 def _folder(path: str) -> Location:
     """A folder that may be a whole bucket."""
     location = Location.__new__(Location)
