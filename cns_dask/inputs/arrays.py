@@ -1,5 +1,6 @@
 """Arrays: NumPy, masked, Dask, Zarr and SciPy's sparse ones."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,17 +31,22 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
             f"The rows have {width} features, and the fit has {len(columns)}, in this order: {list(columns)}."
         )
     try:
-        return replace(data, X=data.X[:, [int(column) for column in columns]])
+        return replace(data, X=data.X[:, [_position(column) for column in columns]])
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidSettingError(
             f"columns of an array must be positions from 0 to {width - 1}, not {list(columns)}."
         ) from error
 
 
+def _position(column: Any) -> int:
+    """A position from Python, where it is an integer, or from the command line, where it is text."""
+    return int(column) if isinstance(column, str) else operator.index(column)
+
+
 def open_matrix(source: Any, min_rows: int = 0) -> Data:
     """Open an array of any kind."""
     if isinstance(source, da.Array):
-        return from_dask(source)
+        return from_dask(checked_chunks(source))
     if is_zarr(source, "Array"):
         return open_matrix(source[...], min_rows) if is_in_memory(source) else from_dask(open_input_array(source))
     if hasattr(source, "tocsr"):
@@ -67,6 +73,27 @@ def from_sparse(matrix: Any) -> Data:
 def filled_block(block: Any) -> np.ndarray[Any, Any]:
     """A sparse block as an array of float64."""
     return np.asarray(block.toarray(), np.float64)
+
+
+def checked_chunks(array: da.Array) -> da.Array:
+    """The same array, of which every chunk is checked when it is computed: its caller may have declared others."""
+    return array.map_blocks(check_chunk, dtype=array.dtype, meta=array._meta, token="check")
+
+
+def check_chunk(chunk: Any, block_info: Any = None) -> Any:
+    """The chunk, if it holds numbers and has the shape that is declared, or was counted."""
+    kind = getattr(chunk, "dtype", type(chunk))
+    if getattr(kind, "kind", "") not in tuple(NUMBER_KINDS):
+        raise InvalidDataError(f"A chunk of the data is of type {kind}: it must be an array of numbers, as declared.")
+    expected = block_info[None]["chunk-shape"]
+    if len(chunk.shape) != len(expected) or any(
+        size != wanted and not np.isnan(wanted) for size, wanted in zip(chunk.shape, expected, strict=True)
+    ):
+        raise InvalidDataError(
+            f"A chunk of the data has shape {chunk.shape} instead of {expected}. Chunks must be as declared, and the "
+            "data must not change between passes: give random numbers a seed, or store the data first."
+        )
+    return chunk
 
 
 def from_dask(array: da.Array) -> Data:

@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import CNSError, InvalidDataError, InvalidSettingError, one_line
+from cns_dask.errors import CNSError, InvalidDataError, InvalidSettingError, InvalidTypeError, one_line
 from cns_dask.inputs.csv_files import read_csv
 from cns_dask.inputs.files import files_of, has_ending, is_web
 from cns_dask.inputs.forms import Adapter, Data, ReadOptions
@@ -22,7 +22,13 @@ CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst")
 
 def is_table(source: Any) -> bool:
     """Whether something is a DataFrame of pandas or Dask, without importing either."""
-    return hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+    is_frame = hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+    return is_frame and not is_series(source)
+
+
+def is_series(source: Any) -> bool:
+    """Whether something is a Series of pandas or Dask."""
+    return hasattr(source, "to_frame") and hasattr(source, "index") and getattr(source, "ndim", None) == 1
 
 
 def is_lazy_table(source: Any) -> bool:
@@ -124,8 +130,16 @@ def _open_files(reader: Callable[..., Data], location: str, options: ReadOptions
     return replace(reader(files, options.columns), files=() if is_web(location) else files)
 
 
-DATAFRAME = Adapter(
-    "a table", lambda source, _: is_table(source), lambda source, options: open_table(source, options.columns)
+def _refuse_series(series: Any, _: ReadOptions) -> Data:
+    name = repr(series.name)
+    raise InvalidTypeError(
+        f"A Series is one column of a table. Give it as a DataFrame: table[[{name}]], not table[{name}]."
+    )
+
+
+OBJECTS = (
+    Adapter("a table", lambda source, _: is_table(source), lambda source, options: open_table(source, options.columns)),
+    Adapter("a Series", lambda source, _: is_series(source), _refuse_series),
 )
 PARQUET = Adapter(
     "Parquet files",
