@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import tenacity
 
-from cns_dask.errors import StoreError
+from cns_dask.errors import DataNotFoundError, StoreError
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1  # seconds; doubled after every attempt
@@ -66,6 +66,8 @@ class Location:
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
         text = os.fspath(location).removeprefix("file://")
+        if not text:
+            raise DataNotFoundError("The path is empty.")
         self.is_local = "://" not in text
         self.path = str(Path(text).expanduser().absolute()) if self.is_local else text.rstrip("/")
         protocol, _, key = self.path.partition("://")
