@@ -10,6 +10,17 @@ def plain_text(text: str) -> str:
     return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
 
 
+def one_line(text: object) -> str:
+    r"""A message, often of another package, in one line.
+
+    Examples
+    --------
+    >>> one_line("Expected 5 fields in line 31,\n  saw 6\n")
+    'Expected 5 fields in line 31, saw 6'
+    """
+    return " ".join(str(text).split())
+
+
 class CNSError(Exception):
     """Base of all errors raised on purpose by this package."""
 

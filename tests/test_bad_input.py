@@ -67,7 +67,7 @@ class Case:
             data = "given.npy"
         options = {**self.settings, **self.more}
         words = [[f"--{name.replace('_', '-')}", *as_words(value)] for name, value in options.items()]
-        return ["fit", *([data] if data else []), "--out", self.out, *(word for some in words for word in some)]
+        return ["fit", *([] if data is None else [data]), "--out", self.out, *(word for some in words for word in some)]
 
 
 def as_words(value):
@@ -159,11 +159,24 @@ CASES = [
     path("broken.zarr", InvalidDataError, "does not open as a Zarr array"),
     path("line.zarr", InvalidDataError, "two dimensions"),
     path("words.zarr", InvalidDataError, "not real numbers"),
-    path("\x1b[31mred.npy", DataNotFoundError, "There are no data at"),
+    path("\x1b[31mred.npy", DataNotFoundError, "No file matches the pattern"),
     path("s3://", InvalidLocationError, "must name a bucket"),
     path("nothing://bucket/x.zarr", InvalidLocationError, "No package here opens nothing://"),
     path("http://127.0.0.1:9/x.npy", InvalidDataError, "read from a disk only"),
+    path("ragged.csv", InvalidDataError, "cannot be read as a table by read_csv (Expected 3 fields in line 31"),
+    path("late.csv", InvalidDataError, "late.csv holds 'many', which is not a number"),
+    path("wide.csv", InvalidDataError, "wide.csv have more fields than its header, which has 3"),
+    path("semicolons.csv", InvalidDataError, "Write it with a comma as separator"),
+    path("nameless.csv", InvalidDataError, "has no header: its first line holds numbers only"),
+    path("rowless.csv", InvalidDataError, "has a header, but no rows"),
+    path("other*.csv", InvalidDataError, "other2.csv has other columns than the first file: it lacks c"),
+    path("lacks", InvalidDataError, "2.parquet has other columns than the first file: it lacks c"),
+    path("damaged", InvalidDataError, "2.parquet cannot be read as a table by read_parquet"),
+    path("text.nc", InvalidDataError, "xarray cannot open"),
+    path("none.cs*", DataNotFoundError, "No file matches the pattern"),
+    path("", DataNotFoundError, "The path is empty"),
     Case("changed bytes of the data", InvalidDataError, "cannot be read", data="flipped.zarr"),
+    output("", OutputError, "The path is empty"),
     output("nowhere/out.zarr", OutputError, "does not exist. Create it first"),
     output("x.npy/out.zarr", OutputError, "does not exist. Create it first"),
     output("folder", OutputError, "folder already exists"),
@@ -227,6 +240,8 @@ CASES = [
     only_line("predict model.zarr nan.npy --out out.zarr", InvalidDataError, "NaN or infinite values in 1 row(s): 3"),
     only_line("predict model.zarr x.npy --out model.zarr --overwrite", OutputError, "is not a prediction of cns_dask"),
     only_line("show none.zarr", DataNotFoundError, "There is no result at none.zarr"),
+    only_line("show ", DataNotFoundError, "The path is empty"),
+    only_line("predict model.zarr none.cs* --out out.zarr", DataNotFoundError, "No file matches the pattern"),
     only_line("show x.npy", NotAResultError, "something else"),
     only_line("show hostile.zarr", NotAResultError, "its choice is"),
     only_line("report none.zarr --out r.html", DataNotFoundError, "There is no result at none.zarr"),
@@ -245,6 +260,28 @@ CASES = [
 ]  # fmt: skip
 
 
+def write_bad_tables(root):
+    table = pd.DataFrame(GOOD, columns=["a", "b", "c"])
+    header, *lines = table.to_csv(index=False).splitlines()
+    files = {
+        "ragged": [header, *lines[:29], "1,2,3,4", *lines[30:]],
+        "late": [header, *lines[:29], "1,2,many", *lines[30:]],
+        "wide": [header, *(f"{line}," for line in lines)],
+        "nameless": lines,
+        "rowless": [header],
+        "other1": [header, *lines],
+        "other2": ["a,b", "1,2"],
+    }
+    for name, content in files.items():
+        (root / f"{name}.csv").write_text("\n".join(content))
+    table.to_csv(root / "semicolons.csv", sep=";", decimal=",", index=False)
+    for name in ("lacks", "damaged"):
+        (root / name).mkdir()
+        table.to_parquet(root / name / "1.parquet")
+    table[["a", "b"]].to_parquet(root / "lacks" / "2.parquet")
+    (root / "damaged" / "2.parquet").write_text("no such thing")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder of good and bad things."""
@@ -260,6 +297,8 @@ def folder(tmp_path_factory):
     (root / "pickled.npy").write_bytes(pickle.dumps(GOOD))
     (root / "folder").mkdir()
     (root / "folder" / "file").write_text("keep")
+    write_bad_tables(root)
+    (root / "text.nc").write_text("no such thing")
     zarr.create_group(str(root / "group.zarr"))
     (root / "broken.zarr").mkdir()
     (root / "broken.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "arr')
@@ -321,6 +360,7 @@ def test_bad_input_on_the_command_line(case, here, monkeypatch, capsys):
     code, said = run_line(words, monkeypatch, capsys)
     assert code == (2 if issubclass(case.error, UsageError) else 1)
     assert case.message in " ".join(said.replace("│", " ").split())
+    assert "cns-dask: " not in said or said.splitlines()[-1].startswith("cns-dask: ")  # one line
     assert "Traceback" not in said
     assert "\x1b[31m" not in said
     assert contents(here) == before
@@ -384,12 +424,13 @@ def test_predictions_and_graphs_of_bad_rows(here):
 
 def test_a_traceback_only_with_debug(here, monkeypatch, capsys):
     def fail(*_, **__):
-        raise KeyError("\x1b[31mred")
+        raise KeyError("\x1b[31mred\nand more")
 
     monkeypatch.setattr("cns_dask.pipeline.fit", fail)
     code, said = run_line(["fit", "x.npy", "--out", "out.zarr"], monkeypatch, capsys)
     assert code == 1
-    assert "this is not expected: --debug shows where it comes from" in said
+    assert "this is not expected: --debug shows where it comes from" in said.splitlines()[-1]
+    assert said.splitlines()[-1].startswith("cns-dask: ")
     assert "Traceback" not in said
     assert "\x1b" not in said
     monkeypatch.setattr(sys, "argv", ["cns-dask", "fit", "x.npy", "--out", "out.zarr", "--debug"])

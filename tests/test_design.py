@@ -22,7 +22,7 @@ DOORS = {
     "zarr": ["storage/arrays"],
     "distributed": ["execution/cluster", "execution/compute"],
     "dask_ml": ["inputs/preprocess"],
-    "pandas": ["inputs/tables", "inputs/table_forms"],
+    "pandas": ["inputs/tables", "inputs/table_forms", "inputs/csv_files"],
     "xarray": ["inputs/xarrays"],
     "anndata": ["inputs/anndatas"],
     "pynndescent": ["neighbors/descent"],

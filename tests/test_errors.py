@@ -21,3 +21,7 @@ def test_errors_also_are_the_built_ins_that_they_specialise():
     assert issubclass(errors.DataNotFoundError, FileNotFoundError)
     assert issubclass(errors.OutputError, OSError)
     assert issubclass(errors.SchedulerError, ConnectionError)
+
+
+def test_foreign_messages_become_one_line():
+    assert errors.one_line(ValueError("Mismatched dtypes\n\n+---+\n| c |\n")) == "Mismatched dtypes +---+ | c |"

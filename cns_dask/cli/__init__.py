@@ -84,6 +84,6 @@ def _exit_codes(*, debug: bool = False) -> Iterator[None]:
 
 def _say(text: str) -> None:
     """One line on standard error, without anything that a terminal would obey: names may come from anywhere."""
-    from cns_dask.errors import plain_text
+    from cns_dask.errors import one_line, plain_text
 
-    sys.stderr.write(f"cns-dask: {plain_text(text)}\n")
+    sys.stderr.write(f"cns-dask: {plain_text(one_line(text))}\n")

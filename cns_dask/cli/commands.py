@@ -134,11 +134,11 @@ def plan(
     from cns_dask import planning
     from cns_dask.inputs.data import open_data
 
-    options = asdict(read) | {"columns": columns.split(",") if data and columns else None}
+    options = asdict(read) | {"columns": columns.split(",") if data is not None and columns else None}
     forecast = planning.plan(
-        open_data(data, **options) if data else None,
+        open_data(data, **options) if data is not None else None,
         n_rows=rows,
-        n_features=None if data or columns is None else _integer("columns", columns),
+        n_features=None if data is not None or columns is None else _integer("columns", columns),
         workers=workers,
         threads=threads,
         memory_bytes=memory_bytes,

@@ -6,7 +6,7 @@ from typing import Any
 
 import dask.array as da
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, one_line
 from cns_dask.inputs.arrays import choose_columns, from_dask, open_matrix
 from cns_dask.inputs.forms import Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.inputs.table_forms import Table
@@ -75,9 +75,9 @@ def _element(location: str, name: str, read: Callable[[Any], Any]) -> Any:
         with h5py.File(location, "r") as file:
             return read(file[name])
     except KeyError as error:
-        raise InvalidSettingError(f"{location} has no component {name} ({error}).") from error
+        raise InvalidSettingError(f"{location} has no component {name} ({one_line(error)}).") from error
     except OSError as error:
-        raise InvalidDataError(f"{location} is not an AnnData file ({error}).") from error
+        raise InvalidDataError(f"{location} is not an AnnData file ({one_line(error)}).") from error
 
 
 def _components(adata: Any) -> str:

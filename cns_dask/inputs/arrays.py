@@ -1,5 +1,6 @@
 """Arrays: NumPy, masked, Dask, Zarr and SciPy's sparse ones."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError, one_line
 from cns_dask.inputs.forms import NUMBER_KINDS, Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.storage.arrays import is_in_memory, is_zarr, open_input_array
 from cns_dask.storage.chunks import row_slices, rows_per_chunk
@@ -30,7 +31,7 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
             f"The rows have {width} features, and the fit has {len(columns)}, in this order: {list(columns)}."
         )
     try:
-        positions = [int(column) for column in columns]
+        positions = [_position(column) for column in columns]
         sparse = None if data.sparse is None else data.sparse[:, positions]
         return replace(data, X=data.X[:, positions], sparse=sparse)
     except (TypeError, ValueError, IndexError) as error:
@@ -39,10 +40,15 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
         ) from error
 
 
+def _position(column: Any) -> int:
+    """A position from Python, where it is an integer, or from the command line, where it is text."""
+    return int(column) if isinstance(column, str) else operator.index(column)
+
+
 def open_matrix(source: Any, min_rows: int = 0) -> Data:
     """Open an array of any kind."""
     if isinstance(source, da.Array):
-        return from_dask(source)
+        return from_dask(checked_chunks(source))
     if is_zarr(source, "Array"):
         return open_matrix(source[...], min_rows) if is_in_memory(source) else from_dask(open_input_array(source))
     if hasattr(source, "tocsr"):
@@ -74,6 +80,27 @@ def filled_block(block: Any) -> np.ndarray[Any, Any]:
     return np.asarray(block.toarray(), np.float64)
 
 
+def checked_chunks(array: da.Array) -> da.Array:
+    """The same array, of which every chunk is checked when it is computed: its caller may have declared others."""
+    return array.map_blocks(check_chunk, dtype=array.dtype, meta=array._meta, token="check")
+
+
+def check_chunk(chunk: Any, block_info: Any = None) -> Any:
+    """The chunk, if it holds numbers and has the shape that is declared, or was counted."""
+    kind = getattr(chunk, "dtype", type(chunk))
+    if getattr(kind, "kind", "") not in tuple(NUMBER_KINDS):
+        raise InvalidDataError(f"A chunk of the data is of type {kind}: it must be an array of numbers, as declared.")
+    expected = block_info[None]["chunk-shape"]
+    if len(chunk.shape) != len(expected) or any(
+        size != wanted and not np.isnan(wanted) for size, wanted in zip(chunk.shape, expected, strict=True)
+    ):
+        raise InvalidDataError(
+            f"A chunk of the data has shape {chunk.shape} instead of {expected}. Chunks must be as declared, and the "
+            "data must not change between passes: give random numbers a seed, or store the data first."
+        )
+    return chunk
+
+
 def from_dask(array: da.Array) -> Data:
     """A Dask array of NumPy, masked or sparse blocks."""
     if hasattr(array._meta, "tocsr") and array.ndim == 2:
@@ -103,9 +130,9 @@ def from_memory(source: Any, min_rows: int) -> Data:
     try:
         values = check_array(source, dtype="numeric", ensure_min_samples=min_rows, ensure_all_finite=False)
     except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
+        raise InvalidTypeError(one_line(error)) from error
     except ValueError as error:
-        raise InvalidDataError(str(error)) from error
+        raise InvalidDataError(one_line(error)) from error
     X = da.from_array(values, chunks=(rows_per_chunk(*values.shape), -1), name=False)
     return Data(X, ArrayForm(is_lazy=False), in_memory=True)
 

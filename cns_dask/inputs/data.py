@@ -29,7 +29,7 @@ PATHS: tuple[Adapter, ...] = (
     files.ZARR,
 )
 #: Objects in Python.
-OBJECTS: tuple[Adapter, ...] = (arrays.DELAYED, anndatas.OBJECT, xarrays.OBJECT, tables.DATAFRAME, *arrays.ARRAYS)
+OBJECTS: tuple[Adapter, ...] = (arrays.DELAYED, anndatas.OBJECT, xarrays.OBJECT, *tables.OBJECTS, *arrays.ARRAYS)
 
 
 def open_data(
@@ -106,9 +106,10 @@ def _as_list(columns: Any) -> list[Any] | None:
     if columns is None:
         return None
     is_list = not isinstance(columns, str) and hasattr(columns, "__iter__")
-    if not is_list or any(isinstance(column, bool | np.bool_) for column in columns):
-        raise InvalidSettingError(f"columns must be a list of names or positions, as ['price'], not {columns!r}.")
-    return list(columns)
+    chosen = list(columns) if is_list else columns
+    if not is_list or any(isinstance(column, bool | np.bool_) for column in chosen):
+        raise InvalidSettingError(f"columns must be a list of names or positions, as ['price'], not {chosen!r}.")
+    return list(chosen)
 
 
 def _storable(value: Any) -> Any:
@@ -127,12 +128,15 @@ def _checked(data: Data, min_rows: int, *, counted: bool) -> Data:
     arrays.refuse_kind(array.dtype)
     if isinstance(array._meta, np.ma.MaskedArray):
         array = array.map_blocks(arrays.unmasked, dtype=np.float64, meta=np.empty((0, 0)))
+    is_uncounted = any(np.isnan(size) for size in array.shape)
     if counted and isinstance(data.form, LazyTable) and not data.files:
         form, counts = data.form.counted()
         data = replace(data, form=form)
         array = da.Array(array.dask, array.name, (counts, array.chunks[1]), meta=array._meta)
-    elif counted and any(np.isnan(size) for size in array.shape):
+    elif counted and is_uncounted:
         array = array.compute_chunk_sizes()
+    if counted and is_uncounted:
+        array = arrays.checked_chunks(array)
     n_rows, n_features = array.shape
     if n_rows < min_rows or n_features < 1:
         raise InvalidDataError(

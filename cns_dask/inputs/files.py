@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 from dask.utils import natural_sort_key
 
-from cns_dask.errors import DataNotFoundError, InvalidDataError
-from cns_dask.inputs.arrays import choose_columns, from_dask, from_sparse
+from cns_dask.errors import DataNotFoundError, InvalidDataError, one_line
+from cns_dask.inputs.arrays import checked_chunks, choose_columns, from_dask, from_sparse
 from cns_dask.inputs.forms import Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.storage.arrays import open_array
 from cns_dask.storage.chunks import row_slices, rows_per_chunk
@@ -21,6 +21,8 @@ GLOB_SIGNS = "*?["
 
 def absolute(location: str) -> str:
     """The path as any working directory sees it, for workers; it must exist. URLs stay as they are."""
+    if not location:
+        raise DataNotFoundError("The path is empty.")
     if "://" in location:
         return location
     path = str(Path(location).expanduser().absolute())
@@ -46,7 +48,7 @@ def _open_npy(path: Path) -> da.Array:
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise InvalidDataError(f"{path} is not a plain .npy array ({error}).") from error
+        raise InvalidDataError(f"{path} is not a plain .npy array ({one_line(error)}).") from error
     if mapped.ndim != 2 or mapped.size == 0:
         return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape
     n_rows, width = mapped.shape
@@ -67,14 +69,16 @@ def _open_npz(location: str) -> Data:
     try:
         return replace(from_sparse(load_npz(location)), form=ArrayForm(is_lazy=True))
     except (OSError, ValueError, KeyError) as error:
-        raise InvalidDataError(f"{location} does not hold a SciPy sparse matrix ({error}).") from error
+        raise InvalidDataError(f"{location} does not hold a SciPy sparse matrix ({one_line(error)}).") from error
 
 
 def has_ending(location: str, endings: tuple[str, ...], *, folders: bool = False) -> bool:
-    """Whether files with one of these endings are meant: by name, or because a folder holds some."""
+    """Whether files with one of these endings are meant: by name, by a pattern, or because a folder holds some."""
     plain = location.rstrip("/")
     if plain.endswith(endings):
         return True
+    if is_pattern(plain):
+        return files_of(plain)[0].endswith(endings)
     folder = Path(plain)
     return folders and folder.is_dir() and any(folder.rglob(f"*{endings[0]}"))
 
@@ -107,7 +111,7 @@ def _with_file(data: Data, location: str, options: ReadOptions) -> Data:
 NPY = Adapter(
     "a .npy file",
     lambda location, _: location.endswith(".npy"),
-    lambda location, options: _with_file(from_dask(open_path(location)), location, options),
+    lambda location, options: _with_file(from_dask(checked_chunks(open_path(location))), location, options),
 )
 NPZ = Adapter(
     "a sparse .npz file",

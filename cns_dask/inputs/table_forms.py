@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import CNSError, InvalidDataError, one_line
 from cns_dask.inputs.forms import Data
 
 CLUSTER, CONFIDENCE, MEMBERSHIP = "cluster", "confidence", "membership_{}"  # names of columns
@@ -41,7 +41,12 @@ def block_of(frame: Any) -> FloatArray:
     array([[ 1.,  1.],
            [nan,  0.]])
     """
-    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    try:
+        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError) as error:
+        raise InvalidDataError(
+            f"A part of the table holds other values than the numbers that it declares ({one_line(error)})."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,12 @@ class LazyTable:
     def counted(self) -> tuple[LazyTable, tuple[int, ...]]:
         """The form with digests by which partitions are recognised, and the number of rows in each."""
         parts = [dask.delayed(digest_partition)(part) for part in partitions(self.table[list(self.features)])]
-        digests, sizes = zip(*dask.compute(*parts), strict=True)
+        try:
+            digests, sizes = zip(*dask.compute(*parts), strict=True)
+        except (AttributeError, KeyError, ValueError) as error:
+            if isinstance(error, CNSError):
+                raise
+            raise InvalidDataError(f"A part of the table is not as it declares ({one_line(error)}).") from error
         return replace(self, digests=digests), sizes
 
     def beside_index(

@@ -1,4 +1,4 @@
-"""Tables: pandas and Dask DataFrames, Parquet and CSV files. With `table_forms` the door to pandas."""
+"""Tables: pandas and Dask DataFrames, Parquet and CSV files. With `table_forms` and `csv_files` the door to pandas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,7 +8,8 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import CNSError, InvalidDataError, InvalidSettingError, InvalidTypeError, one_line
+from cns_dask.inputs.csv_files import read_csv
 from cns_dask.inputs.files import files_of, has_ending, is_web
 from cns_dask.inputs.forms import Adapter, Data, ReadOptions
 from cns_dask.inputs.table_forms import LazyTable, Table, block_of, partitions
@@ -21,7 +22,13 @@ CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst")
 
 def is_table(source: Any) -> bool:
     """Whether something is a DataFrame of pandas or Dask, without importing either."""
-    return hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+    is_frame = hasattr(source, "columns") and hasattr(source, "dtypes") and hasattr(source, "index")
+    return is_frame and not is_series(source)
+
+
+def is_series(source: Any) -> bool:
+    """Whether something is a Series of pandas or Dask."""
+    return hasattr(source, "to_frame") and hasattr(source, "index") and getattr(source, "ndim", None) == 1
 
 
 def is_lazy_table(source: Any) -> bool:
@@ -44,26 +51,24 @@ def open_table(table: Any, columns: Sequence[Any] | None = None) -> Data:
 
 def open_parquet(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
     """Open Parquet files, or folders of them (paths or URLs); only the needed columns are read."""
-    return open_table(_read("read_parquet", files), columns)
+    from cns_dask.inputs.parquet_files import read_parquet
+
+    return open_table(_read(read_parquet, files), columns)
 
 
 def open_csv(files: Sequence[str], columns: Sequence[str] | None = None) -> Data:
     """Open CSV files with a header (paths or URLs), in blocks where they are not compressed."""
-    whole = {} if files[0].endswith(".csv") else {"blocksize": None}
-    return open_table(_read("read_csv", files, assume_missing=True, float_precision="round_trip", **whole), columns)
+    return open_table(_read(read_csv, files), columns)
 
 
-def _read(reader: str, files: Sequence[str], **options: Any) -> Any:
-    import dask.dataframe as dd
-
+def _read(reader: Callable[[Sequence[str]], Any], files: Sequence[str]) -> Any:
     try:
-        return getattr(dd, reader)(list(files) if len(files) > 1 else files[0], **options)
-    except ImportError:
+        return reader(files)
+    except (ImportError, CNSError):
         raise
     except Exception as error:  # of pyarrow and pandas, which have their own families
-        raise InvalidDataError(
-            f"{_some(files)} cannot be read as a table by {reader} ({type(error).__name__}: {error})."
-        ) from error
+        what = f"{type(error).__name__}: {one_line(error)}"
+        raise InvalidDataError(f"{_some(files)} cannot be read as a table by {reader.__name__} ({what}).") from error
 
 
 def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
@@ -125,8 +130,16 @@ def _open_files(reader: Callable[..., Data], location: str, options: ReadOptions
     return replace(reader(files, options.columns), files=() if is_web(location) else files)
 
 
-DATAFRAME = Adapter(
-    "a table", lambda source, _: is_table(source), lambda source, options: open_table(source, options.columns)
+def _refuse_series(series: Any, _: ReadOptions) -> Data:
+    name = repr(series.name)
+    raise InvalidTypeError(
+        f"A Series is one column of a table. Give it as a DataFrame: table[[{name}]], not table[{name}]."
+    )
+
+
+OBJECTS = (
+    Adapter("a table", lambda source, _: is_table(source), lambda source, options: open_table(source, options.columns)),
+    Adapter("a Series", lambda source, _: is_series(source), _refuse_series),
 )
 PARQUET = Adapter(
     "Parquet files",

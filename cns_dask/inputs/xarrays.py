@@ -11,7 +11,8 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, one_line
+from cns_dask.inputs.arrays import checked_chunks
 from cns_dask.inputs.forms import NUMBER_KINDS, Adapter, Data
 from cns_dask.storage.arrays import is_array_at
 from cns_dask.storage.chunks import rows_per_chunk
@@ -33,7 +34,7 @@ def read_dataset(location: str) -> Any:
             return xr.open_dataset(location, chunks={})
         return xr.open_zarr(location, chunks={}, consolidated=False)
     except Exception as error:  # of a dozen packages that read files for it
-        raise InvalidDataError(f"xarray cannot open {location} ({error}).") from error
+        raise InvalidDataError(f"xarray cannot open {location} ({one_line(error)}).") from error
 
 
 def open_labeled(labeled: Any, columns: Sequence[Any] | None = None, features: str | None = None) -> Data:
@@ -64,6 +65,13 @@ def open_labeled(labeled: Any, columns: Sequence[Any] | None = None, features: s
         values = array.values.reshape((-1, n_features)) if array.size else np.empty((0, n_features))
         X = da.from_array(values, chunks=(rows_per_chunk(max(1, len(values)), max(1, n_features)), -1), name=False)
     return Data(X, form, in_memory=not form.is_lazy)
+
+
+def with_checks(labeled: Any) -> Any:
+    """The same DataArray or Dataset, of which every lazy chunk is checked when it is computed."""
+    if hasattr(labeled, "data_vars"):
+        return labeled.assign({name: with_checks(each) for name, each in labeled.data_vars.items()})
+    return labeled.copy(data=checked_chunks(labeled.data)) if dask.is_dask_collection(labeled.data) else labeled
 
 
 def _array(labeled: Any, columns: Sequence[Any] | None, features: str | None) -> tuple[Any, str]:
@@ -114,7 +122,7 @@ def _selected(array: Any, features: str, columns: Sequence[Any]) -> Any:
     try:
         return array.sel({features: list(columns)})
     except (KeyError, IndexError) as error:
-        raise InvalidSettingError(f"Some columns are not labels of {features} ({error}).") from error
+        raise InvalidSettingError(f"Some columns are not labels of {features} ({one_line(error)}).") from error
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ def _has_variables(location: str, options: Any) -> bool:
 OBJECT = Adapter(
     "xarray",
     lambda source, _: is_labeled(source) and not isinstance(source, da.Array),
-    lambda source, options: open_labeled(source, options.columns, options.features),
+    lambda source, options: open_labeled(with_checks(source), options.columns, options.features),
     ("columns", "features"),
 )
 NETCDF = Adapter(

@@ -19,7 +19,7 @@ import zarr
 import zarr.codecs
 import zarr.storage
 
-from cns_dask.errors import DamagedError, InvalidDataError, StoreError, UnsupportedPythonError
+from cns_dask.errors import DamagedError, InvalidDataError, StoreError, UnsupportedPythonError, one_line
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.locations import Location, with_retries_async
 
@@ -178,7 +178,9 @@ class StoredArray:
 
     def _damaged(self, error: Exception) -> Exception:
         if self._is_input:
-            return InvalidDataError(f"A chunk of the data cannot be read ({error}). Write it again, or leave it out.")
+            return InvalidDataError(
+                f"A chunk of the data cannot be read ({one_line(error)}). Write it again, or leave it out."
+            )
         return DamagedError(f"A chunk of {self._array.name} is damaged ({error}). {ADVICE}")
 
     def lazy(self, chunks: tuple[int, ...] | None = None) -> da.Array:
@@ -248,7 +250,7 @@ def open_array(path: str, component: str | None = None) -> da.Array:
     except (FileNotFoundError, KeyError, ValueError) as error:  # zarr's own errors inherit these
         inside = _members(path) if component or "group" in str(error).lower() else ""
         what = f"{path} with component {component}" if component else path
-        raise InvalidDataError(f"{what} does not open as a Zarr array ({error}).{inside}") from error
+        raise InvalidDataError(f"{what} does not open as a Zarr array ({one_line(error)}).{inside}") from error
     return open_input_array(array, path)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import tenacity
 
-from cns_dask.errors import InvalidLocationError, StoreError
+from cns_dask.errors import DataNotFoundError, InvalidLocationError, StoreError
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1  # seconds; doubled after every attempt
@@ -68,6 +68,8 @@ class Location:
         if not isinstance(location, str | os.PathLike):
             raise InvalidLocationError(f"{location!r} is no path or URL. Give one as a string.")
         text = os.fspath(location).removeprefix("file://")
+        if not text:
+            raise DataNotFoundError("The path is empty.")
         self.is_local = "://" not in text
         self.path = _absolute(text) if self.is_local else text.rstrip("/")
         protocol, _, key = self.path.partition("://")
@@ -231,6 +233,33 @@ class Location:
 def matches(folder: str, pattern: str) -> list[str]:
     """Paths or URLs of the files in a folder, or a whole bucket, whose names match a pattern with * and ?."""
     return _folder(folder.removeprefix("file://")).matches(pattern)
+
+
+def describe_file(path: str) -> tuple[int | None, str]:
+    """Size of a file (path or URL), where that is known, and a word that changes with its content."""
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path, use_listings_cache=False)
+    return files.info(name).get("size"), str(files.ukey(name))
+
+
+def read_lines(path: str, start: int = 0, length: int | None = None) -> bytes:
+    """Whole lines of a file (path or URL), decompressed by its ending; of parts that adjoin, each line is in one.
+
+    The first part, or all if `length` is None, is read without seeking: not every web server allows it.
+    """
+    import fsspec
+
+    with fsspec.open(path, "rb", compression="infer", use_listings_cache=False) as stream:
+        if start:
+            return bytes(fsspec.utils.read_block(stream, start, length, b"\n"))
+        text: bytes = stream.read(-1 if length is None else length)
+        while length is not None and (more := stream.read(2**16)):
+            rest, end, _ = more.partition(b"\n")
+            text += rest + end
+            if end:
+                break
+        return text
 
 
 def _folder(path: str) -> Location:

@@ -287,6 +287,8 @@ def _disk_full(error: OSError, out: str | os.PathLike[str]) -> OutputError:
 def _scratch_folder(scratch: str | os.PathLike[str] | None) -> Location | None:
     if scratch is None:
         return None
+    if not os.fspath(scratch):
+        raise OutputError("The path is empty. Give the name of a scratch folder, or leave it out.")
     folder = Location(scratch)
     if folder.is_local and not Path(folder.path).is_dir():
         is_other = Path(folder.path).exists()
@@ -296,6 +298,8 @@ def _scratch_folder(scratch: str | os.PathLike[str] | None) -> Location | None:
 
 
 def _target(out: str | os.PathLike[str]) -> Location:
+    if not os.fspath(out):
+        raise OutputError("The path is empty. Give the output a name.")
     location = Location(out)
     try:
         return Location(Path(location.path).resolve()) if location.is_local else location  # a link is followed

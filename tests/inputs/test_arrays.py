@@ -1,9 +1,12 @@
+import itertools
+
 import dask
 import dask.array as da
 import dask.bag
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 import zarr
 
 from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
@@ -18,6 +21,44 @@ def test_other_lazy_collections_are_refused():
         open_data(dask.delayed(X))
     with pytest.raises(InvalidDataError, match="must be a Dask array or DataFrame, not Bag"):
         open_data(dask.bag.from_sequence(X.tolist()))
+
+
+BAD_CHUNKS = [
+    (lambda block: block[:1], r"has shape \(1, 3\) instead of \(2, 3\).*must not change between passes"),
+    (lambda block: block[:, :2], r"has shape \(2, 2\) instead of \(2, 3\)"),
+    (lambda block: np.hstack([block, block]), r"has shape \(2, 6\) instead of \(2, 3\)"),
+    (lambda block: block[:, 0], r"has shape \(2,\) instead of \(2, 3\)"),
+    (lambda block: block.astype(object), "is of type object: it must be an array of numbers"),
+    (lambda block: block.astype(str), "is of type <U32: it must be an array of numbers"),
+    (lambda block: None, "is of type <class 'NoneType'>: it must be an array of numbers"),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), BAD_CHUNKS)
+@pytest.mark.parametrize("columns", [None, [0, 1]])
+def test_chunks_that_are_not_as_declared_are_refused(function, message, columns):
+    array = da.from_array(X, chunks=(2, 3)).map_blocks(function, dtype=float, meta=np.empty((0, 0)))
+    labeled = xr.DataArray(array, dims=("row", "feature"), coords={"feature": [0, 1, 2]})
+    for source in (array, labeled):
+        with pytest.raises(InvalidDataError, match=f"A chunk of the data {message}"):
+            open_data(source, columns=columns).X.compute()
+
+
+@pytest.mark.parametrize("function", [lambda block: block[:, :2], lambda block: block[:, 0]])
+def test_chunks_of_unknown_sizes_that_are_not_as_declared_are_refused(function):
+    array = da.from_array(X, chunks=(2, 3))
+    unknown = array[array[:, 0] > 5].map_blocks(function, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(InvalidDataError, match=r"has shape .* instead of \(nan, 3\)"):
+        open_data(unknown)
+
+
+def test_chunks_whose_number_of_rows_changes_between_passes_are_refused():
+    sizes = itertools.count(1)
+    array = da.from_array(np.ones((40, 3)), chunks=(20, 3))
+    changing = array[array[:, 0] > 0].map_blocks(lambda block: block[: next(sizes)], dtype=float, meta=np.empty((0, 0)))
+    data = open_data(changing)
+    with pytest.raises(InvalidDataError, match="A chunk of the data has shape .* must not change between passes"):
+        data.X.compute()
 
 
 def test_what_is_masked_is_missing():
@@ -59,7 +100,7 @@ def test_columns_of_an_array_are_positions():
     for source in (X, da.from_array(X, chunks=(3, 2)), sp.csr_matrix(X)):
         np.testing.assert_array_equal(open_data(source, columns=[2, 0]).X.compute(), X[:, [2, 0]])
         assert open_data(source, columns=["-1"]).X.compute().ravel().tolist() == X[:, 2].tolist()  # a command line's
-        for columns in ([3], ["a"], [None]):
+        for columns in ([3], ["a"], [None], [1.5], [1.0], [np.float64(1)]):
             with pytest.raises(InvalidSettingError, match="must be positions from 0 to 2"):
                 open_data(source, columns=columns)
 

@@ -85,6 +85,13 @@ def test_columns_may_be_an_index_or_an_array():
     np.testing.assert_array_equal(open_data(X, columns=np.array([2, 0])).X.compute(), X[:, [2, 0]])
 
 
+def test_columns_may_come_from_a_generator():
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    data = open_data(table, columns=(name for name in "ca"))
+    assert data.options == {"columns": ["c", "a"]}
+    np.testing.assert_array_equal(data.X.compute(), X[:, [2, 0]])
+
+
 def test_defaults_count_where_nothing_is_given_and_the_source_understands_them():
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     defaults = {"columns": ["c", "a"], "component": "night/x"}  # the latter means nothing for a table

@@ -11,7 +11,7 @@ from tabular import NAMES
 
 from cns_dask.errors import DataNotFoundError, InvalidDataError
 from cns_dask.inputs.data import open_data
-from cns_dask.inputs.files import files_of, has_ending, is_pattern, is_web
+from cns_dask.inputs.files import files_of, has_ending, is_pattern, is_web, open_path
 
 X = np.arange(24.0).reshape(8, 3)
 
@@ -75,7 +75,7 @@ def test_sparse_files_keep_the_chosen_columns(tmp_path):
 def test_bad_paths(tmp_path):
     with pytest.raises(DataNotFoundError, match="There are no data at .*missing.npy: nothing exists there"):
         open_data(tmp_path / "missing.npy")
-    with pytest.raises(DataNotFoundError, match=r"There are no data at .*x\[1\].npy"):  # no pattern of .npy files
+    with pytest.raises(DataNotFoundError, match=r"No file matches the pattern .*x\[1\].npy"):
         open_data(tmp_path / "x[1].npy")
     with pytest.raises(InvalidDataError, match="is read from a disk only, not from https://localhost/x.npy"):
         open_data("https://localhost/x.npy")
@@ -130,6 +130,20 @@ def test_folders_of_folders_and_names_like_patterns(blobs, tmp_path):
 def test_a_pattern_that_matches_nothing(tmp_path):
     with pytest.raises(DataNotFoundError, match=r"No file matches the pattern .*\*.csv"):
         open_data(tmp_path / "*.csv")
+    with pytest.raises(DataNotFoundError, match=r"No file matches the pattern .*x.cs\*"):
+        open_data(tmp_path / "x.cs*")
+
+
+def test_a_pattern_may_stand_for_the_ending_too(tmp_path):
+    pd.DataFrame({"a": [1.5, 2.5]}).to_csv(tmp_path / "x.csv", index=False)
+    assert open_data(tmp_path / "x.cs*").X.compute().ravel().tolist() == [1.5, 2.5]
+    assert has_ending(f"{tmp_path}/x*", (".csv",))
+
+
+def test_an_empty_path_is_not_the_current_folder():
+    for read in (open_data, open_path):
+        with pytest.raises(DataNotFoundError, match="The path is empty"):
+            read("")
 
 
 def test_patterns_stand_for_files_in_natural_order(tmp_path):

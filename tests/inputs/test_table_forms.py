@@ -1,5 +1,7 @@
 """Answers for tables, beside their index and partition by partition."""
 
+import itertools
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -103,6 +105,22 @@ def test_a_table_that_has_changed_is_an_error(blobs):
     state["rows"] = 199
     with pytest.raises(InvalidDataError, match="has changed since it was clustered: 199 rows differ"):
         model.labels_.compute(scheduler="synchronous")
+
+
+def test_partitions_that_are_not_as_declared_are_refused(blobs):
+    table = dd.from_pandas(pd.DataFrame(blobs, columns=NAMES), npartitions=3)
+    words = table.map_partitions(lambda part: part.assign(b="many"), meta=table._meta)
+    with pytest.raises(
+        InvalidDataError, match="other values than the numbers that it declares .*string to float: 'many'"
+    ):
+        open_data(words).X.compute()
+    narrow = table.map_partitions(lambda part: part[["a", "b"]], meta=table._meta)
+    with pytest.raises(InvalidDataError, match=r"part of the table is not as it declares \(.*Missing: \['c'.*\)\."):
+        open_data(narrow)
+    numbers = itertools.count(1)
+    changing = table.map_partitions(lambda part: part[: next(numbers)], meta=table._meta)
+    with pytest.raises(InvalidDataError, match="A chunk of the data has shape .* must not change between passes"):
+        CNS().fit(changing)
 
 
 def test_lengths_are_counted_once_and_predictions_not_at_all(blobs):

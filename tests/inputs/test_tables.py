@@ -5,7 +5,7 @@ import pytest
 from tabular import NAMES, parts
 
 from cns_dask import CNS, Predictor, assign_clusters, drift, neighbor_graph, open_data
-from cns_dask.errors import InvalidDataError, InvalidSettingError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
 from cns_dask.inputs.tables import categories, is_lazy_table, is_table, open_table, with_columns
 
 
@@ -87,6 +87,15 @@ def test_tables_of_pandas_and_of_dask_are_told_from_arrays():
     assert (is_table(table), is_lazy_table(table)) == (True, False)
     assert (is_table(lazy), is_lazy_table(lazy)) == (True, True)
     assert not any(map(is_table, (table["a"], table.to_numpy(), lazy.to_dask_array(), [[1.0]])))
+
+
+def test_a_series_is_to_come_as_a_table():
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    for each in (table, dd.from_pandas(table, npartitions=2)):
+        with pytest.raises(InvalidTypeError, match=r"Give it as a DataFrame: table\[\['a'\]\], not table\['a'\]"):
+            CNS().fit(each["a"])
+        assert not is_table(each["a"])
+        assert open_data(each[["a"]]).X.shape == (3, 1)
 
 
 def test_a_lazy_table_is_opened_without_reading_it(blobs):

@@ -93,8 +93,18 @@ def test_stored_data_sets_are_read_lazily(cube, blobs, tmp_path, name):
 
 def test_files_that_xarray_does_not_open(tmp_path):
     (tmp_path / "map.nc").write_bytes(b"no such thing")
-    with pytest.raises(InvalidDataError, match="xarray cannot open .*map.nc"):
+    with pytest.raises(InvalidDataError, match="xarray cannot open .*map.nc") as told:
         open_data(tmp_path / "map.nc")
+    assert "\n" not in str(told.value)
+
+
+def test_chunks_of_variables_that_are_not_as_declared_are_refused(cube):
+    lazy = cube.chunk({"lat": 10}).data.map_blocks(lambda block: block[:, :5], dtype=float, meta=np.empty((0, 0, 0)))
+    data = xr.Dataset({"heat": cube.copy(data=lazy), "cold": cube})
+    with pytest.raises(InvalidDataError, match=r"A chunk of the data has shape \(5, 5, 30\) instead of \(5, 10, 30\)"):
+        open_data(data, columns=["heat"], features="time").X.compute()
+    with pytest.raises(InvalidDataError, match=r"A chunk of the data has shape \(5, 5, 30\) instead of \(5, 10, 30\)"):
+        open_data(data).X.compute()
 
 
 def test_one_value_per_cluster_adds_a_dimension():

@@ -5,12 +5,21 @@ import errno
 import shutil
 import threading
 
+import fsspec
 import pytest
 import tenacity
 
-from cns_dask.errors import InvalidLocationError, StoreError, UsageError
+from cns_dask.errors import DataNotFoundError, InvalidLocationError, StoreError, UsageError
 from cns_dask.storage import locations
-from cns_dask.storage.locations import RETRY_POLICY, Location, is_transient, with_retries, with_retries_async
+from cns_dask.storage.locations import (
+    RETRY_POLICY,
+    Location,
+    describe_file,
+    is_transient,
+    read_lines,
+    with_retries,
+    with_retries_async,
+)
 
 
 @pytest.fixture
@@ -198,6 +207,30 @@ def test_files_are_found_by_a_pattern(folder):
     assert folder.matches("*.csv") == expected
     assert locations.matches(f"file://{folder}", "?.csv") == expected
     assert locations.matches(str(folder), "*/*.csv") == [f"{folder}/deep/d.csv"]
+
+
+@pytest.mark.parametrize("root", ["{tmp_path}", "memory://bucket"])
+def test_parts_of_a_file_hold_every_line_once(tmp_path, root):
+    path = f"{root.format(tmp_path=tmp_path)}/x.csv"
+    lines = [b"%d" % 7**power + b"\n" for power in range(30)]
+    with fsspec.open(path, "wb") as file:
+        file.write(b"".join(lines))
+    size, version = describe_file(path)
+    assert size == sum(map(len, lines))
+    assert read_lines(path) == b"".join(lines)
+    for step in range(1, 40):
+        parts = [read_lines(path, start, step) for start in range(0, size, step)]
+        assert b"".join(parts) == b"".join(lines)
+        assert all(part.endswith(b"\n") for part in parts if part)
+    with fsspec.open(path, "wb") as file:
+        file.write(b"other")
+    assert describe_file(path)[1] != version
+
+
+def test_an_empty_path_is_not_the_current_folder():
+    for path in ("", "file://"):
+        with pytest.raises(DataNotFoundError, match="The path is empty"):
+            Location(path)
 
 
 def test_free_space_is_known_on_disks_only(folder, tmp_path):

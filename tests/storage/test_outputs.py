@@ -120,6 +120,14 @@ def test_only_our_own_results_are_overwritten(tmp_path):
             check_output(tmp_path / name, Kind.RESULT, overwrite=True)
 
 
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out, scratch in (("", None), ("r.zarr", "")):
+        with pytest.raises(OutputError, match=r"^The path is empty\."):
+            written(out, scratch=scratch, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_outputs_that_cannot_be_written(tmp_path):
     with pytest.raises(OutputError, match=r"folder of the output, .*missing, does not exist"):
         check_output(tmp_path / "missing" / "r.zarr", Kind.RESULT)
