@@ -243,7 +243,7 @@ CASES = [
     only_line("show ", DataNotFoundError, "The path is empty"),
     only_line("predict model.zarr none.cs* --out out.zarr", DataNotFoundError, "No file matches the pattern"),
     only_line("show x.npy", NotAResultError, "something else"),
-    only_line("show hostile.zarr", NotAResultError, "its choice is"),
+    only_line("show hostile.zarr", NotAResultError, "its description: Expected"),
     only_line("report none.zarr --out r.html", DataNotFoundError, "There is no result at none.zarr"),
     only_line("report model.zarr --out nowhere/r.html", OutputError, "does not exist. Create it first"),
     only_line("plan --rows 1 --columns 3", UsageError, "--rows"),
