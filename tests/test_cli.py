@@ -77,7 +77,10 @@ def test_help_and_version_import_nothing_heavy(tmp_path):
 @pytest.mark.parametrize("after", [0.02, 0.3, 1.0, 2.0])
 def test_ctrl_c_gives_one_line_from_the_start_on(folder, tmp_path, after):
     """From the moment on at which our first line runs: before it Python itself is starting."""
-    code = "from cns_dask.cli import main; print('up', flush=True); main()"
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from cns_dask.cli import main;"
+        "print('up', flush=True); main()"
+    )
     line = ["fit", str(folder / "x.npy"), "--method", "cells", "--out", str(tmp_path / "r.zarr")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code, *line], **pipes) as running:

@@ -21,10 +21,10 @@ class _StoppedError(BaseException):
 
 def main() -> None:
     """Run the command line."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
-    sys.unraisablehook = _ask_again
     with _forgiving_stderr(), _exit_codes(debug="--debug" in sys.argv):
+        sys.unraisablehook = _ask_again
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)
         from cns_dask.cli.commands import run
 
         run(sys.argv)
