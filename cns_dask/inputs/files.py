@@ -14,7 +14,7 @@ from cns_dask.inputs.arrays import checked_chunks, choose_columns, from_dask, fr
 from cns_dask.inputs.forms import Adapter, ArrayForm, Data, ReadOptions
 from cns_dask.storage.arrays import open_array
 from cns_dask.storage.chunks import row_slices, rows_per_chunk
-from cns_dask.storage.locations import matches
+from cns_dask.storage.locations import absolute_path, matches
 
 GLOB_SIGNS = "*?["
 
@@ -25,7 +25,7 @@ def absolute(location: str) -> str:
         raise DataNotFoundError("The path is empty.")
     if "://" in location:
         return location
-    path = str(Path(location).expanduser().absolute())
+    path = absolute_path(location)
     if not is_pattern(path) and not Path(path).exists():
         raise DataNotFoundError(f"There are no data at {path}: nothing exists there.")
     return path
@@ -47,7 +47,7 @@ def _open_npy(path: Path) -> da.Array:
     """Rows of a .npy file, read by the workers themselves: a memory map would travel inside the graph."""
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, IsADirectoryError) as error:
         raise InvalidDataError(f"{path} is not a plain .npy array ({one_line(error)}).") from error
     if mapped.ndim != 2 or mapped.size == 0:
         return da.empty(mapped.shape, dtype=mapped.dtype)  # refused like any other array of that shape

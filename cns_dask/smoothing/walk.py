@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, IntArray
-from cns_dask.errors import NotAResultError
+from cns_dask.errors import InvalidTypeError, NotAResultError
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.settings import check_integer
 from cns_dask.smoothing.passes import tile_reads
@@ -85,9 +85,10 @@ def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> c
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
+    if not isinstance(graph, NeighborGraph):
+        raise InvalidTypeError(f"transition_matrix needs a NeighborGraph, not {type(graph).__name__}.")
     available = graph.indices.shape[1]
-    k = available if n_neighbors is None else n_neighbors
-    check_integer("n_neighbors", k, 1, available)
+    k = check_integer("n_neighbors", available if n_neighbors is None else n_neighbors, 1, available)
     neighbors = np.asarray(graph.indices[:, :k])
     return _matrix(neighbors, np.full(neighbors.size, 1 / k))
 

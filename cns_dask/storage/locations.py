@@ -71,7 +71,7 @@ class Location:
         if not text:
             raise DataNotFoundError("The path is empty.")
         self.is_local = "://" not in text
-        self.path = _absolute(text) if self.is_local else text.rstrip("/")
+        self.path = absolute_path(text) if self.is_local else text.rstrip("/")
         protocol, _, key = self.path.partition("://")
         if not self.is_local and (not protocol or "/" not in key.strip("/") or set(key) & set("*?[]")):
             raise InvalidLocationError(f"{text} must name a bucket and a path in it, without any of * ? [ ].")
@@ -269,7 +269,8 @@ def _folder(path: str) -> Location:
     return location
 
 
-def _absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
+    """The path as any working directory sees it."""
     try:
         return str(Path(path).expanduser().absolute())
     except RuntimeError as error:  # nobody knows the home folder of ~user

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import zarr
 from tabular import NAMES
 
-from cns_dask.errors import DataNotFoundError, InvalidDataError
+from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidLocationError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.files import files_of, has_ending, is_pattern, is_web, open_path
 
@@ -166,3 +166,11 @@ def test_files_are_known_by_their_endings_and_folders_by_what_they_hold(tmp_path
     (tmp_path / "day" / "hour" / "x.parquet").touch()
     assert has_ending(str(tmp_path), (".parquet", ".pq"), folders=True)
     assert not has_ending(str(tmp_path), (".parquet", ".pq"))
+
+
+def test_a_folder_is_no_npy_file_and_nobody_has_no_home(tmp_path):
+    (tmp_path / "x.npy").mkdir()
+    with pytest.raises(InvalidDataError, match=r"x\.npy is not a plain \.npy array"):
+        open_data(tmp_path / "x.npy")
+    with pytest.raises(InvalidLocationError, match="~nobody-here/x.npy is not a path of this system"):
+        open_data("~nobody-here/x.npy")

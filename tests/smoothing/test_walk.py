@@ -4,7 +4,7 @@ import pytest
 import zarr
 
 from cns_dask import neighbor_graph, transition_matrix
-from cns_dask.errors import InvalidSettingError
+from cns_dask.errors import InvalidSettingError, InvalidTypeError, NotAResultError
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.smoothing.passes import tile_reads
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
@@ -69,3 +69,14 @@ def test_positions_are_the_inverse_of_an_order():
     order = np.random.default_rng(0).permutation(50)
     np.testing.assert_array_equal(positions_in(order)[order], np.arange(50))
     np.testing.assert_array_equal(order[positions_in(order)], np.arange(50))
+
+
+def test_other_objects_are_no_graph():
+    with pytest.raises(InvalidTypeError, match="transition_matrix needs a NeighborGraph, not ndarray"):
+        transition_matrix(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("row", [-1, 5])
+def test_rows_that_do_not_exist_are_refused(row):
+    with pytest.raises(NotAResultError, match="its graph lists rows that do not exist"):
+        walk_on(np.array([[0, 1], [1, row]]))
