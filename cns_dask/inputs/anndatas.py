@@ -40,18 +40,22 @@ def matrix_of(adata: Any, component: str | None) -> Any:
     matrices = getattr(adata, part)
     if key not in matrices:
         raise InvalidSettingError(f"There is no {key} in {part}. It holds {', '.join(matrices) or 'no matrices'}.")
-    return matrices[key]
+    matrix = matrices[key]
+    return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix  # a table of anndata's read_lazy
 
 
 def read_matrix(location: str, component: str | None) -> Any:
-    """The matrix of a stored AnnData as a Dask array, of sparse chunks where it is stored so."""
+    """The matrix of a stored AnnData as a Dask array, of sparse chunks where it is stored so; a table of it read."""
     _split(component)
     try:
         from anndata.experimental import read_elem_lazy
+        from anndata.io import read_elem
     except ImportError as error:
         raise InvalidDataError(f"{location} needs anndata: pip install 'cns_dask[anndata]'.") from error
     matrix = _element(location, component or "X", read_elem_lazy)
     if not isinstance(matrix, da.Array):
+        matrix = _element(location, component or "X", read_elem)
+    if not isinstance(matrix, da.Array) and not is_table(matrix):
         raise InvalidDataError(
             f"{component} of {location} is not an array but {type(matrix).__name__}. Read it with anndata first."
         )
@@ -113,7 +117,10 @@ def _open_object(adata: Any, options: ReadOptions) -> Data:
 
 
 def _open_store(location: str, options: ReadOptions) -> Data:
-    data = from_dask(read_matrix(location, options.component))
+    matrix = read_matrix(location, options.component)
+    if is_table(matrix):
+        return replace(open_table(matrix, options.columns), files=(location,))
+    data = from_dask(matrix)
     data = choose_columns(data, _by_position(options, lambda: read_names(location)))
     return replace(data, files=(location,))
 

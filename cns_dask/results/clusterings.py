@@ -21,10 +21,11 @@ from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
+from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.locations import Location
 from cns_dask.storage.store import ResultStore, TemporaryFolder
 
-COMPLETE = "complete"  # attribute of a group whose absorption is all there
+COMPLETE = "complete"  # attribute of a group whose absorption is all there: of which result it is
 
 
 def stored_evidence(store: ResultStore, dimension: float | None, n_rows: int) -> Evidence:
@@ -52,8 +53,8 @@ def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:
 def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: float, seed: int) -> StoredArray:
     """The absorption at the representatives of each cluster (n, K), solved for if it is not there yet."""
     name = f"{choice.selection}-{choice.n_neighbors}-{choice.lam:.6g}-{choice.n_clusters}"
-    folder = store.location / "at" / name
-    if _is_complete(folder):
+    folder, of_result = store.location / "at" / name, digest(store.attributes.get("fingerprint"))
+    if _is_complete(folder, of_result):
         return StoredArray(open_group(folder, strict=True)["absorption"], owner=store)
     indices, by_cluster = store.array("graph/indices"), sources.by_cluster()
     owner = None
@@ -72,13 +73,13 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     ]
     residual = float(np.max(compute(tasks, stage="absorption")))
     warn_if_not_converged(residual, "tol", tol, "memberships may be off by as much")
-    open_group(folder, "r+").attrs.update({COMPLETE: True})
+    open_group(folder, "r+").attrs.update({COMPLETE: of_result})
     return StoredArray(open_group(folder, strict=True)["absorption"], owner=owner or store)
 
 
-def _is_complete(folder: Location) -> bool:
-    """Whether the absorption in a folder is all there."""
-    return folder.exists("zarr.json") and open_group(folder).attrs.get(COMPLETE) is True
+def _is_complete(folder: Location, of_result: str) -> bool:
+    """Whether the absorption in a folder is all there, and of this result: one that was replaced may have left it."""
+    return folder.exists("zarr.json") and open_group(folder).attrs.get(COMPLETE) == of_result
 
 
 def _create(folder: Location, indices: StoredArray, n_clusters: int) -> StoredArray:

@@ -1,5 +1,6 @@
 """Answers as Parquet files: one for every partition, in their order and with their index."""
 
+import itertools
 import os
 import uuid
 from typing import Any
@@ -15,7 +16,10 @@ from cns_dask.progress import Progress
 from cns_dask.storage.locations import Location
 from cns_dask.storage.outputs import writable_location
 
-FIRST_FILE = "part.0.parquet"
+
+def part_name(number: int) -> str:
+    """Name of the file of a partition."""
+    return f"part.{number}.parquet"
 
 
 def is_parquet(out: str | os.PathLike[str]) -> bool:
@@ -26,9 +30,10 @@ def is_parquet(out: str | os.PathLike[str]) -> bool:
 def check_parquet(out: str | os.PathLike[str], *, overwrite: bool = False) -> Location:
     """Return the location where a folder of Parquet files can be written, or say why not."""
     target, exists = writable_location(out)
-    if exists and not overwrite:
+    is_ours = target.exists(part_name(0))
+    if (exists or is_ours) and not overwrite:
         raise OutputError(f"{out} already exists. Choose another output, or overwrite it.")
-    if exists and not target.exists(FIRST_FILE):
+    if exists and not is_ours:
         raise OutputError(f"{out} is not a folder of Parquet files, so it is not overwritten. Choose another output.")
     return target
 
@@ -62,7 +67,12 @@ def write_parquet(
         with progress.stage("write", len(tasks)) as advance:
             compute(tasks, lambda _: advance(), stage="write")
         check_parquet(out, overwrite=overwrite)
-        beside.move_to(target, aside=aside, last=FIRST_FILE)
+        if beside.is_local:
+            beside.rename_to(target, aside)
+        else:
+            names = [part_name(number) for number in range(len(parts))]
+            more = itertools.takewhile(target.exists, map(part_name, itertools.count(len(parts))))
+            beside.copy_to(target, names, last=part_name(0), unwanted=list(more))
     finally:
         beside.remove()
         aside.remove()
@@ -70,4 +80,4 @@ def write_parquet(
 
 def write_partition(frame: Any, folder: Location, number: int) -> None:
     """Write one partition."""
-    frame.to_parquet(f"{folder}/part.{number}.parquet")
+    frame.to_parquet(f"{folder}/{part_name(number)}")

@@ -146,6 +146,15 @@ def _existing_array(group: Any, location: Location, name: str) -> Any:
         return None
 
 
+def array_files(location: Location, name: str) -> list[str]:
+    """Names of all files of an array of a group, as its description tells; none if it is not there."""
+    if location.read(f"{name}/zarr.json") is None:
+        return []
+    array = zarr.open_array(zarr_store_at(location, read_only=True), path=name, mode="r")
+    keys = map(array.metadata.encode_chunk_key, np.ndindex(array.cdata_shape))
+    return [f"{name}/{key}" for key in ("zarr.json", *keys)]
+
+
 class StoredArray:
     """An opened array on disk: small to ship inside a task, read and written by slices where it arrives.
 

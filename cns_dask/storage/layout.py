@@ -127,6 +127,7 @@ LARGER = {"chosen": ("cluster", 0), "edge": ("cell", 1), "position": ("clustered
 #: Arrays with a row for clustered rows only: where rows were skipped their first dimension is `clustered`.
 OF_CLUSTERED_ROWS = ("absorption", "points", "graph/indices", "graph/distances")
 UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise does not compress
+GROUPS = sorted({name.partition("/")[0] for name in LAYOUT if "/" in name})  # in the group of a result
 
 
 @dataclass(frozen=True)

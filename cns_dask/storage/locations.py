@@ -9,7 +9,8 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from cns_dask.errors import DataNotFoundError, InvalidLocationError, StoreError
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1  # seconds; doubled after every attempt
+AT_ONCE = 16  # calls: an object store answers each in some tens of milliseconds
 PERMANENT_ERRNOS = {
     errno.ENOENT, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY,
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EFBIG,
@@ -191,14 +193,8 @@ class Location:
         except FileNotFoundError:
             pass
 
-    def move_to(self, target: Location, aside: Location, last: str) -> None:
-        """Put this folder in the place of `target`, which may exist.
-
-        A rename where there is one: `target` is moved `aside` first, and comes back if that fails. Object stores only
-        copy: there the file `last`, which makes the folder what it is, goes first from the old one and comes last.
-        """
-        if not self.is_local:
-            return self._copy_to(target, last)
+    def rename_to(self, target: Location, aside: Location) -> None:
+        """Put this folder of a disk in the place of `target`; what is there goes `aside`, and back if that fails."""
         existed = target.exists()
         if existed:
             Path(target.path).rename(aside.path)
@@ -209,16 +205,36 @@ class Location:
                 Path(aside.path).rename(target.path)
             raise
 
-    def _copy_to(self, target: Location, last: str) -> None:
+    def copy_to(self, target: Location, names: Sequence[str], last: str, unwanted: Sequence[str] = ()) -> None:
+        """Put this folder of an object store, which cannot rename, in the place of `target`, which may exist.
+
+        The file `last`, which makes the folder what it is, goes first from the old one and comes last. Listings may lag
+        behind what was written: all files of this folder are named, and those that the old one must not leave.
+        """
         target.remove(last)
         target.remove()
-        root = self._files._strip_protocol(self.path)
-        names = [str(path).removeprefix(root).lstrip("/") for path in with_retries(self._files.find, self.path)]
-        names = [name for name in names if name != last]
-        with_retries(self._files.copy, [self._at(name) for name in names], [target._at(name) for name in names])
-        with_retries(self._files.copy, self._at(last), target._at(last))
+        target._remove_files(unwanted)
+        others = [name for name in names if name != last]
+        sources = [self._at(name) for name in others]
+        try:
+            with_retries(self._files.copy, sources, [target._at(name) for name in others])
+            with_retries(self._files.copy, [self._at(last)], [target._at(last)])
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"A file of {self} is missing ({error}). The others are kept: run the same again to make it again."
+            ) from error
         self.remove(last)
+        self._remove_files(others)
         self.remove()
+
+    def _remove_files(self, names: Sequence[str]) -> None:
+        """Remove files of an object store, each of which may be there or not."""
+        try:
+            if names:
+                with_retries(self._files.rm, [self._at(name) for name in names])
+        except FileNotFoundError:  # so say some stores where one of them is not there
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(self.remove, names))
 
     def make(self) -> None:
         """Make the folder where there are such things."""

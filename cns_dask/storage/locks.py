@@ -4,6 +4,7 @@ Locks are numbered, and only made where none is: whoever takes over from a dead 
 that try, one succeeds. A run that was only asleep sees the higher number when it wakes, and ends.
 """
 
+import itertools
 import json
 import threading
 import time
@@ -39,12 +40,13 @@ def locked(
         while not stop.wait(renew_seconds):
             with suppress(Exception):  # a store that does not answer now may answer later
                 content["renewed"] += 1
-                if max(_numbers(location), default=0) == number:
+                if _is_ours(location, number, content) and _last(location, number) == number:
                     location.write(_name(number), _text(content))
                     renewed[0] = time.monotonic()
 
     def check_lock() -> None:
-        if max(_numbers(location), default=0) != number or time.monotonic() - renewed[0] > dead_seconds:
+        is_held = _is_ours(location, number, content) and _last(location, number) == number
+        if not is_held or time.monotonic() - renewed[0] > dead_seconds:
             raise OutputInUseError(
                 f"This run was silent for too long and lost its lock on {location.path}: another run may have taken "
                 "over."
@@ -57,21 +59,23 @@ def locked(
     finally:
         stop.set()
         thread.join()
-        for each in sorted(_numbers(location)):
-            if each <= number:
-                location.remove(_name(each))
+        if _is_ours(location, number, content):  # else another run took over, ended, and removed it
+            for each in sorted({*_numbers(location), number}):
+                if each <= number:
+                    location.remove(_name(each))
 
 
 def _take(location: Location, content: dict[str, Any], tell: Callable[[str], None], dead_seconds: float) -> int:
     """Make the next lock, once the one before it is dead; return its number."""
-    last = max(_numbers(location), default=0)
+    last = _last(location)
     dead = location.read(_name(last)) if last else None
     if dead is not None:
         _refuse_if_alive(location, _name(last), dead, tell, dead_seconds)
     number = last + 1
     if not location.claim(_name(number), _text(content)):
         _refuse(location.read(_name(number)))
-    others = {each: location.read(_name(each)) for each in _numbers(location) if each != number}
+    numbers = {*_numbers(location), last, number + 1} - {number}  # the last two even if the listing lags behind
+    others = {each: location.read(_name(each)) for each in numbers}
     new = [lock for each, lock in others.items() if each >= last and lock is not None and lock != dead]
     if new:  # made while the last one went: both withdraw rather than both stay
         location.remove(_name(number))
@@ -94,12 +98,22 @@ def _refuse_if_alive(
         _refuse(first)
 
 
+def _is_ours(location: Location, number: int, content: dict[str, Any]) -> bool:
+    return bool(parsed(location.read(_name(number))).get("run") == content["run"])
+
+
 def _refuse(content: bytes | None) -> None:
     holder = parsed(content)
     raise OutputInUseError(
         f"Another run is writing to this output: process {holder.get('pid')} on {holder.get('host')!r}. "
         "Wait for it, stop it, or choose another output."
     )
+
+
+def _last(location: Location, known: int = 0) -> int:
+    """The highest number; the listing of an object store may lag behind, so locks are asked for by name too."""
+    last = max((known, *_numbers(location)))
+    return next(number for number in itertools.count(last) if not location.exists(_name(number + 1)))
 
 
 def _numbers(location: Location) -> list[int]:

@@ -26,7 +26,17 @@ from cns_dask.storage.arrays import attributes_of, open_group
 from cns_dask.storage.layout import FORMAT_VERSION, Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.locks import locked
-from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, kind_of, open_store, unfinished_folder
+from cns_dask.storage.store import (
+    DESCRIPTIONS,
+    ResultStore,
+    ResultWriter,
+    TemporaryFolder,
+    is_there,
+    kind_of,
+    open_store,
+    result_files,
+    unfinished_folder,
+)
 
 Fingerprint = dict[str, Any]
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -124,16 +134,18 @@ def new_output(
             check_output(out, kind, overwrite=overwrite)  # while we waited, another run may have finished
             work = {**fingerprint, **resume_key}
             existing = _unfinished_name(unfinished, work, out, overwrite=overwrite)
-            name = existing or _begin(unfinished, work)
+            name = existing or _begin(unfinished, work, target, scratch_folder)
             result, scratch_group = unfinished / name / RESULT, _scratch(unfinished, name, target, scratch_folder)
             try:
                 yield _writer(result, scratch_group, unfinished / name / DONE, check_lock)
                 check_lock()
                 check_output(out, kind, overwrite=overwrite)  # something may have appeared there meanwhile
                 mark_complete(result, kind, fingerprint)
-                if not target.is_local:
+                if target.is_local:
+                    result.rename_to(target, aside=unfinished / name / REPLACED)
+                else:
                     unfinished.write(MOVING, b"")
-                result.move_to(target, aside=unfinished / name / REPLACED, last="zarr.json")
+                    result.copy_to(target, result_files(result), last="zarr.json", unwanted=DESCRIPTIONS)
             except Exception as error:
                 is_untouched = not (unfinished / name / DONE).names() and not isinstance(error, OutputInUseError)
                 is_useless = isinstance(error, BAD_INPUT) or (isinstance(error, UsageError) and is_untouched)
@@ -200,7 +212,11 @@ def _was_moved(target: Location, fingerprint: Fingerprint, work: Fingerprint) ->
 
 
 def _put_back(unfinished: Location, target: Location) -> None:
-    """Where a run was killed after it had moved the old result aside, the old one comes back, or goes for good."""
+    """Where a run was killed while it moved its result, the old one comes back, or goes for good; half a copy goes."""
+    if unfinished.exists(MOVING):
+        if not target.exists("zarr.json"):
+            target.remove()
+        unfinished.remove(MOVING)
     saved = _parsed(unfinished.read("run.json")) or {}
     aside = unfinished / str(saved.get("folder", "")) / REPLACED
     if not aside.is_local or not str(saved.get("folder", "")).isalnum() or not aside.exists():
@@ -217,9 +233,10 @@ def _folder_of(saved: dict[str, Any] | None, work: Fingerprint) -> str | None:
     return folder if folder.isalnum() and not differences((saved or {}).get("work"), work) else None
 
 
-def _begin(unfinished: Location, work: Fingerprint) -> str:
-    """Begin new work, with nothing; return the name of its folder."""
-    _clear(unfinished)
+def _begin(unfinished: Location, work: Fingerprint, target: Location, scratch: Location | None) -> str:
+    """Begin new work, with nothing of what was abandoned; return the name of its folder."""
+    abandoned = str((_parsed(unfinished.read("run.json")) or {}).get("folder", ""))
+    _clear(unfinished, _scratch(unfinished, abandoned, target, scratch) if abandoned.isalnum() else None)
     name = uuid.uuid4().hex
     unfinished.write("run.json", json.dumps({"folder": name, "work": work}).encode())
     return name
@@ -237,13 +254,14 @@ def _clear(unfinished: Location, scratch: Location | None = None) -> None:
 
 
 def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[str] | None) -> None:
-    """Remove leftovers of a run that was killed after its result was moved."""
-    name = _folder_of(_parsed(unfinished.read("run.json")), work)
-    if name is None:
+    """Remove leftovers of a run that was killed after its result was moved: without `run.json` nobody needs them."""
+    saved = _parsed(unfinished.read("run.json"))
+    name = _folder_of(saved, work)
+    if (name is None and saved is not None) or not unfinished.exists():
         return
     with suppress(OutputError), locked(unfinished):
         target = unfinished.parent / unfinished.name.removeprefix(".").removesuffix(".unfinished")
-        _clear(unfinished, _scratch(unfinished, name, target, _scratch_folder(scratch)))
+        _clear(unfinished, None if name is None else _scratch(unfinished, name, target, _scratch_folder(scratch)))
     if unfinished.is_local:
         with suppress(OSError):
             Path(unfinished.path).rmdir()
@@ -310,8 +328,7 @@ def _target(out: str | os.PathLike[str]) -> Location:
 def check_output(out: str | os.PathLike[str], kind: Kind, *, overwrite: bool = False) -> Location:
     """Return the location where a group of this kind can be written, or say why not."""
     target, exists = writable_location(out)
-    half_moved = exists and not target.is_local and unfinished_folder(target).exists(MOVING)
-    if exists and not half_moved:
+    if exists and not _is_half_copied(target):
         if not overwrite:
             raise OutputError(f"{out} already exists. Choose another output, or overwrite it.")
         if kind_of(target) != kind:
@@ -334,11 +351,16 @@ def check_apart(
             raise OutputError(f"The scratch folder {scratch} lies in {source}, which is read. Choose another one.")
 
 
+def _is_half_copied(target: Location) -> bool:
+    """Whether a run was killed while it copied its result to an output in an object store."""
+    return not target.is_local and not target.exists("zarr.json") and unfinished_folder(target).exists(MOVING)
+
+
 def writable_location(out: str | os.PathLike[str]) -> tuple[Location, bool]:
     """The location of an output, in a folder that can be written, and whether something is there."""
     target = _target(out)
     try:
-        exists = target.exists()
+        exists = is_there(target)
     except StoreError:
         raise
     except (OSError, ValueError) as error:

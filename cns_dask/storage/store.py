@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import numpy as np
 
 from cns_dask.array_types import ArrayLike
 from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError, StoreError
-from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
+from cns_dask.storage.arrays import StoredArray, array_files, create_array, open_group, require_group
 from cns_dask.storage.layout import (
     FORMAT_VERSION,
+    GROUPS,
     LARGER,
     LAYOUT,
     OF_CLUSTERED_ROWS,
@@ -29,11 +31,11 @@ from cns_dask.storage.layout import (
     ArrayPlan,
     Kind,
 )
-from cns_dask.storage.locations import Location
+from cns_dask.storage.locations import AT_ONCE, Location
 from cns_dask.storage.owners import lives_here, this_process
 
 TEMPORARY, OWNER = "cns-dask-", "owner.json"  # prefix of temporary folders, and the file that tells whose one is
-OPENED_AT_ONCE = 16  # arrays: an object store answers each in some tens of milliseconds
+DESCRIPTIONS = [f"{name}/zarr.json" for name in (*LAYOUT, *GROUPS)]  # of all that a result may hold
 
 
 class ResultStore:
@@ -107,7 +109,7 @@ class ResultStore:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The size of every dimension: all arrays that a finished store must have are there, and fit each other."""
-        with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             there = dict(zip(LAYOUT, pool.map(self.__contains__, LAYOUT), strict=True))
             required = REQUIRED.get(self.attributes.get("format"), ())
             names = [name for name in LAYOUT if there[name] or name in required]
@@ -274,11 +276,23 @@ def kind_of(location: Location) -> Kind | None:
         return None
 
 
+def is_there(location: Location) -> bool:
+    """Whether there is anything: asked for by name first, because a folder is only known from listings, which lag."""
+    return location.exists("zarr.json") or location.exists()
+
+
+def result_files(location: Location) -> list[str]:
+    """Names of all files of a group that is complete, as its arrays tell: no listing, which may lag behind."""
+    groups = ["zarr.json", *(f"{name}/zarr.json" for name in GROUPS if location.exists(f"{name}/zarr.json"))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [*groups, *itertools.chain.from_iterable(pool.map(partial(array_files, location), LAYOUT))]
+
+
 def open_store(path: str | os.PathLike[str], *kinds: Kind) -> ResultStore:
     """Open a finished group of one of these kinds."""
     location = Location(path)
     what = kinds[0].split(maxsplit=1)[0]
-    if not location.exists():
+    if not is_there(location):
         unfinished = unfinished_folder(location).exists()
         hint = " It is unfinished: run the same command again, and it goes on where it stopped." if unfinished else ""
         raise DataNotFoundError(f"There is no {what} at {path}: nothing exists there.{hint}")

@@ -38,6 +38,19 @@ def test_a_table_in_obsm_has_columns_by_name(cells, blobs):
     np.testing.assert_array_equal(open_data(cells, component="obsm/scores", columns=["t"]).X.compute(), blobs[:, [1]])
 
 
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of anndata and zarr about formats
+def test_a_table_in_obsm_of_a_file_has_columns_by_name(cells, blobs, tmp_path, ending):
+    cells.obsm["scores"] = pd.DataFrame(blobs[:, :2], index=cells.obs_names, columns=["s", "t"])
+    path = tmp_path / f"t.{ending}"
+    getattr(cells, "write_h5ad" if ending == "h5ad" else "write_zarr")(path)
+    data = open_data(path, component="obsm/scores")
+    np.testing.assert_array_equal(data.X.compute(), blobs[:, :2])
+    assert data.files == (str(path),)
+    assert data.wrap(data.X[:, 0], "first").index.tolist() == cells.obs_names.tolist()
+    np.testing.assert_array_equal(open_data(path, component="obsm/scores", columns=["t"]).X.compute(), blobs[:, [1]])
+
+
 def test_matrices_on_disk(path, blobs):
     np.testing.assert_array_equal(open_data(path, component="layers/counts").X.compute(), blobs)
     backed = anndata.read_h5ad(path, backed="r")

@@ -1,11 +1,15 @@
 import anndata
+import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.neighbors import kneighbors_graph
 
 from cns_dask import CNS, annotate, open_result
 from cns_dask.errors import InvalidDataError, InvalidTypeError
+from cns_dask.storage.arrays import StoredArray
 
 
 @pytest.fixture
@@ -43,6 +47,48 @@ def test_cells_that_were_left_out(cells, blobs):
     assert np.flatnonzero(sums == 0).tolist() == [3, 70]
     itself = cells.obsp["cns_connectivities"].diagonal()  # every row is its own first neighbour
     assert np.flatnonzero(itself == 0).tolist() == [3, 70]
+
+
+@pytest.fixture
+def read_rows(monkeypatch):
+    """The number of rows of every reading of the graph."""
+    counts, read = [], StoredArray.__getitem__
+
+    def counted(self, selection):
+        values = read(self, selection)
+        if self.shape[1:] and self._array.path.startswith("graph/"):
+            counts.append(len(values))
+        return values
+
+    monkeypatch.setattr(StoredArray, "__getitem__", counted)
+    return counts
+
+
+@pytest.mark.parametrize("skipped", [[], [3, 199, 200, 599]])
+@pytest.mark.parametrize("kind", ["dask", "backed"])
+def test_the_graph_of_lazy_cells_is_not_read_before_it_is_used(cells, blobs, tmp_path, read_rows, kind, skipped):
+    rows = blobs.copy()
+    rows[skipped] = np.nan
+    with dask.config.set({"cns_dask.sizes": {"rows_per_chunk": 200}}):
+        model = CNS(missing="skip", n_neighbors=12, lam=0.1).fit(rows, out=tmp_path / "r.zarr")
+    annotate(cells, model)
+    lazy = anndata.AnnData(da.from_array(np.abs(blobs), chunks=(300, 5)), obs=pd.DataFrame(index=cells.obs_names))
+    if kind == "backed":
+        lazy.write_h5ad(tmp_path / "x.h5ad")
+        lazy = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r+")
+    read_rows.clear()
+    annotate(lazy, open_result(tmp_path / "r.zarr"))
+    assert sum(read_rows) == 0
+    assert isinstance(lazy.obsm["cns_memberships"], da.Array)
+    pd.testing.assert_frame_equal(lazy.obs, cells.obs)
+    lazy.write_h5ad(tmp_path / "y.h5ad")
+    assert max(read_rows) <= 200  # chunk by chunk
+    stored = anndata.read_h5ad(tmp_path / "y.h5ad")
+    for name in ("cns_connectivities", "cns_distances"):
+        assert scipy.sparse.issparse(stored.obsp[name])
+        assert (stored.obsp[name] != cells.obsp[name]).nnz == 0
+    if kind == "backed":
+        lazy.file.close()
 
 
 def test_neighbours_from_obsp(cells, blobs):

@@ -136,6 +136,19 @@ def test_it_is_solved_once_and_kept_in_the_result(path, solved):
     assert len([file for file in (path / "at").rglob("absorption") if file.is_dir()]) == 2
 
 
+def test_what_another_result_has_left_is_not_taken(tmp_path):
+    """The listing of an object store may lag behind, so that not all of a result goes when it is replaced."""
+    model, paths = CNS(n_neighbors=10, lam=0.05, selection="paper"), (tmp_path / "old.zarr", tmp_path / "new.zarr")
+    for path, rows in zip(paths, (X, X[::-1]), strict=True):
+        model.fit(rows, out=path)
+    expected = model.result_.at(3).labels.compute()
+    left = open_result(paths[0]).at(3).labels.compute()
+    assert (left != expected).any()
+    shutil.rmtree(paths[1] / "at")
+    shutil.copytree(paths[0] / "at", paths[1] / "at")
+    np.testing.assert_array_equal(open_result(paths[1]).at(3).labels.compute(), expected)
+
+
 def test_what_was_not_finished_is_solved_again(path, monkeypatch):
     expected = open_result(path).at(3).memberships.compute()
     shutil.rmtree(path / "at")

@@ -2,13 +2,12 @@ import errno
 import gc
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from last_moments import CASES, last_moments, old_and_new
 
 from cns_dask.errors import InvalidDataError, OutputError, OutputInUseError, StoreError
 from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
@@ -244,17 +243,14 @@ def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_run_that_is_killed_at_any_moment_of_its_end_is_run_again(tmp_path):
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_at_any_moment_of_its_end_is_run_again(tmp_path, case):
     """The old result is there until the new one is, but for the moment between two renames; then it comes back."""
-    script = Path(__file__).parents[1] / "last_moments.py"
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, check=False)
-    *killed, ended = map(json.loads, done.stdout.splitlines())
-    old, new = "[1, 1, 1]", "[2, 2, 2]"
-    assert ended["code"] == 0
-    assert len(killed) > 30
-    assert [each["between"] for each in killed if each["between"] != new] == [old] * 11 + [""]
+    killed, (old, new, last) = last_moments(tmp_path, case), old_and_new(case)
+    assert len(killed) > 25
+    assert [each["between"] for each in killed if each["between"] != new] == [old] * 11 + [None] * (old is not None)
     for each in killed:
-        assert (each["again"], each["after"], sorted(each["left"])) == (0, new, ["r.zarr", "scratch"]), each
+        assert (each["error"], each["after"], sorted(each["left"])) == ("", last, ["r.zarr", "scratch"]), each
 
 
 def test_an_old_result_that_was_moved_aside_comes_back(tmp_path):

@@ -7,10 +7,13 @@ import pytest
 import zarr
 
 from cns_dask.errors import DamagedError, DataNotFoundError, NotAResultError
+from cns_dask.pipeline import fit
+from cns_dask.results.predict import predict_to
+from cns_dask.settings import Settings
 from cns_dask.storage.layout import FORMAT_VERSION, ArrayPlan, Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.outputs import new_output
-from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, kind_of, open_store
+from cns_dask.storage.store import ResultStore, ResultWriter, TemporaryFolder, kind_of, open_store, result_files
 
 
 @pytest.fixture
@@ -47,6 +50,17 @@ def test_an_unfinished_result_is_told_as_such(tmp_path):
         raise RuntimeError
     with pytest.raises(DataNotFoundError, match="It is unfinished: run the same command again"):
         open_store(tmp_path / "r.zarr", Kind.RESULT)
+
+
+@pytest.mark.parametrize("settings", [Settings(method="cells"), Settings(missing="skip", max_components=2)])
+def test_the_files_of_a_result_are_known_without_a_listing(tmp_path, blobs, settings):
+    rows = blobs.copy()
+    rows[7] = np.nan if settings.missing == "skip" else rows[7]
+    result = fit(rows, settings, out=tmp_path / "r.zarr")
+    predict_to(tmp_path / "p.zarr", result, blobs[:50])
+    for path in (tmp_path / "r.zarr", tmp_path / "p.zarr"):
+        files = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
+        assert sorted(result_files(Location(path))) == sorted(files)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
