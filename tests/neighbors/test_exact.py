@@ -138,4 +138,4 @@ def test_distances_that_overflow_are_an_error_and_never_a_wrong_neighbor():
         np.errstate(over="ignore", invalid="ignore"),
         pytest.raises(InvalidDataError, match="squared distances overflow"),
     ):
-        neighbor_graph(X, 4)
+        search_everywhere(X, Watched(X, 7), 4)

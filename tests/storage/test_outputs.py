@@ -243,7 +243,7 @@ def test_what_a_run_left_that_was_killed_after_its_end_is_swept(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(each, marks=[pytest.mark.slow] * (each != "replace")) for each in CASES])
 def test_a_run_that_is_killed_at_any_moment_of_its_end_is_run_again(tmp_path, case):
     """The old result is there until the new one is, but for the moment between two renames; then it comes back."""
     killed, (old, new, last) = last_moments(tmp_path, case), old_and_new(case)
