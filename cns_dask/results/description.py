@@ -66,6 +66,8 @@ def check_description(store: ResultStore) -> None:
             or (choice.n_neighbors in ks and choice.lam in lams and 1 <= choice.n_clusters <= sizes["clustered"])
             for choice in (about.choice, about.selection.used, about.selection.paper, about.selection.scales)
         ),
+        "its counts are impossible": about.n_candidates.keys() == about.n_maxima.keys() == set(map(str, ks))
+        and 0 <= about.n_unreached <= sizes["clustered"],
         "its graph has too few neighbours": max(ks) <= sizes["neighbor"],
         "its clusters are not numbered": about.choice.n_clusters == sizes["cluster"] == len(about.numbers)
         and sorted(about.numbers) == store.read("cluster").tolist()

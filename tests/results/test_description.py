@@ -127,6 +127,9 @@ ATTRIBUTES = [
     ("within", "3"),
     ("changes", 5),
     ("n_candidates", [1]),
+    ("n_candidates", {"5": 3}),
+    ("n_unreached", ENDLESS),
+    ("n_unreached", -1),
     ("largest_residual", "small"),
     ("transform", None),
     ("transform.n_features", 3),
@@ -205,7 +208,7 @@ def target(tmp_path_factory):
     return tmp_path_factory.mktemp("hostile") / "r.zarr"
 
 
-@settings(max_examples=40, deadline=20_000)
+@settings(max_examples=40, deadline=20_000, derandomize=True)  # the next test looks for new ones
 @given(data=st.data())
 def test_whatever_the_attributes_say(stored, rows, target, data):
     whatever_the_attributes_say(stored, rows, target, data)
