@@ -183,6 +183,7 @@ def test_a_listing_that_lags_behind_breaks_no_lock(s3):
 
 
 @pytest.mark.parametrize("some_are_seen", [False, True])
+@pytest.mark.slow
 def test_records_that_a_listing_does_not_show_are_made_again(s3, blobs, some_are_seen):
     """Two fits are cut short; the third sees nothing of what they have recorded, or only what the first has."""
     out, settings = f"{s3}/seen-{some_are_seen}.zarr", Settings(method="cells", n_neighbors=9, lam=0.05)
