@@ -7,7 +7,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from cns_dask.execution.cluster import check_memory
+from cns_dask.execution.cluster import check_memory, inside_task
+from cns_dask.execution.compute import waiting_for_workers
 from cns_dask.execution.plan import Plan
 from cns_dask.execution.run import Run
 from cns_dask.inputs.data import open_data
@@ -115,13 +116,15 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         else {"data": fingerprint_of(data, progress, rows=rows), "settings": {"n_neighbors": n_neighbors, **chosen}}
     )
     options = {"overwrite": overwrite, "scratch": scratch, "inputs": data.files, "tell": progress.tell}
-    with open_output(out, Kind.GRAPH, fingerprint, resume_key(sizes), **options) as output:
+    output_of = open_output(out, Kind.GRAPH, fingerprint, resume_key(sizes), **options)
+    with inside_task(), waiting_for_workers(progress.tell), output_of as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)
             raw = run.share(data.X) if data.in_memory else spooled(data.X, rows, run) if is_spooled else data.X
+            sparse = None if data.sparse is None else data.sparse.rechunk({0: rows})
             transform = run.load("preprocess") or run.save(
-                "preprocess", _transform(raw, metric, sizes.n_features, data.sparse), drop_scratch=False
+                "preprocess", _transform(raw, metric, sizes.n_features, sparse), drop_scratch=False
             )
             warn_of_axes(transform)
             run.write(points, {"points": apply_transform(raw, transform)})

@@ -5,10 +5,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
-
-from cns_dask.streams import ForgivingStream
 
 LOG = logging.getLogger("cns_dask")
 LINE_SECONDS = 30  # between lines about a long stage
@@ -103,6 +101,27 @@ class BarProgress(Progress):
 
     def _end(self, seconds: float) -> None:  # noqa: ARG002 - the bar has its own clock
         self._bars.stop()
+
+
+class ForgivingStream:
+    """A stream of text that drops what cannot be written: it is closed, nobody reads it, or its disk is full."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream  # None where a process was started without
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError, ValueError, AttributeError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write now what can be written."""
+        with suppress(OSError, ValueError, AttributeError):
+            self._stream.flush()
 
 
 def visible_progress() -> Progress:

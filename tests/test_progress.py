@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cns_dask import progress as module
-from cns_dask.progress import BarProgress, LineProgress, visible_progress
+from cns_dask.progress import BarProgress, ForgivingStream, LineProgress, visible_progress
 
 
 def test_lines_tell_counts_and_times(monkeypatch):
@@ -68,3 +68,10 @@ def test_progress_that_cannot_be_written_is_dropped(stream, monkeypatch):
     with progress.stage("cells", 2) as advance:
         advance()
     assert "cells" in progress.seconds
+
+
+def test_a_forgiving_stream_is_as_good_as_the_one_behind_it():
+    behind = io.StringIO()
+    stream = ForgivingStream(behind)
+    assert stream.write("a line") == 6
+    assert (stream.getvalue(), stream.isatty()) == ("a line", False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
-from cns_dask.streams import ForgivingStream
+from cns_dask.progress import ForgivingStream
 
 
 class _StoppedError(BaseException):

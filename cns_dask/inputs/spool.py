@@ -49,13 +49,12 @@ def spooled(X: da.Array, rows_per_chunk: int, run: Run) -> da.Array:
             for block, array in zip(delayed_chunks(X), arrays, strict=True)
         ]
         running.run("input", pieces)
-    starts = np.cumsum([0, *X.chunks[0]])
-    blocks = []
+    edges, blocks = np.cumsum([0, *X.chunks[0]]), []
     for rows in row_slices(X.shape[0], rows_per_chunk):
+        first, last = np.searchsorted(edges, [rows.start, rows.stop - 1], side="right") - 1
         parts = [
-            (array, slice(max(0, rows.start - start), min(stop, rows.stop) - start))
-            for array, start, stop in zip(arrays, starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-            if start < rows.stop and stop > rows.start
+            (arrays[at], slice(max(0, rows.start - edges[at]), min(edges[at + 1], rows.stop) - edges[at]))
+            for at in range(first, last + 1)
         ]
         block = dask.delayed(read_rows)(parts)
         blocks.append(da.from_delayed(block, (rows.stop - rows.start, X.shape[1]), np.float64))

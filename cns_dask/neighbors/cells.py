@@ -142,9 +142,10 @@ def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tupl
     points = shifted(queries, np.asarray(cells.offset[...]))
     own = nearest_centers(points, np.asarray(cells.centers[...]))[:, 0]
     order = np.argsort(own, kind="stable")
-    nearest = with_roots(search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors))
-    if nearest[1].max(initial=0) >= cells.rows.shape[0]:
+    found = search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors)
+    if found[1].min(initial=-1) < -1 or found[1].max(initial=-1) >= cells.rows.shape[0]:
         raise NotAResultError("This is not a result of cns_dask: its cells hold rows that do not exist.")
+    nearest = with_roots(found)
     back = np.argsort(order)
     return nearest[0][back], nearest[1][back]
 

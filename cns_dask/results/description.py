@@ -69,12 +69,12 @@ def check_description(store: ResultStore) -> None:
         "its counts are impossible": about.n_candidates.keys() == about.n_maxima.keys() == set(map(str, ks))
         and 0 <= about.n_unreached <= sizes["clustered"],
         "its graph has too few neighbours": max(ks) <= sizes["neighbor"],
-        "its clusters are not numbered": about.choice.n_clusters == sizes["cluster"] == len(about.numbers)
+        "its clusters are numbered otherwise": about.choice.n_clusters == sizes["cluster"] == len(about.numbers)
         and sorted(about.numbers) == store.read("cluster").tolist()
         and len(set(about.numbers)) == len(about.numbers)
         and min(about.numbers) >= 0
         and max(about.numbers) < max(about.next_number, len(about.numbers)) <= 2**53,
-        "its dimension is none": about.selection.dimension is None or 0 < about.selection.dimension < 2**31,
+        "its dimension is impossible": about.selection.dimension is None or 0 < about.selection.dimension < 2**31,
         "its transform does not fit": ("points" in store) == (about.transform is not None)
         and (about.transform is None or _fits(about.transform, store)),
     }

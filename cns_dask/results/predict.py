@@ -200,7 +200,7 @@ def predict_in_memory(result: Result, data: Data, field: str) -> Any:
     The rows travel inside the tasks, of which the scheduler has few at a time: if a worker is lost, another gets its
     rows too.
     """
-    predictor, X = Predictor(result), check_features(result, data).X
+    answer, X = Field(Predictor(result), field), check_features(result, data).X
     parts: list[Any] = []
     chunks = row_slices(X.shape[0], X.chunksize[0])
     at_once = TASKS_PER_THREAD * sum(threads for _, threads, _ in processes())
@@ -208,7 +208,7 @@ def predict_in_memory(result: Result, data: Data, field: str) -> Any:
         for at in range(0, len(chunks), at_once):
             some = chunks[at : at + at_once]
             rows = [X[part].compute(scheduler="synchronous") for part in some]
-            tasks = [dask.delayed(predict_field)(predictor, *each, field) for each in zip(rows, some, strict=True)]
+            tasks = [dask.delayed(answer)(block, part.start) for block, part in zip(rows, some, strict=True)]
             parts += compute(tasks, stage="predict")
     return np.concatenate(parts)
 
@@ -237,9 +237,9 @@ class Field:
     def __init__(self, predictor: Predictor, name: str) -> None:
         self._predictor, self._name = predictor, name
 
-    def __call__(self, rows: FloatArray) -> Any:
-        """Its values for some rows."""
-        return getattr(self._predictor.clustering(rows), self._name)
+    def __call__(self, rows: FloatArray, first_row: int = 0) -> Any:
+        """Its values for some rows, of which errors number the first as `first_row`."""
+        return getattr(self._predictor.clustering(rows, first_row), self._name)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self._predictor.__dask_tokenize__(), self._name
@@ -288,11 +288,6 @@ def with_features_of(result: Result, data: Data, X: da.Array) -> da.Array:
 def predict_block(predictor: Predictor, rows: FloatArray, first_row: int) -> Clustering:
     """The clustering of one chunk of new rows."""
     return predictor.clustering(rows, first_row)
-
-
-def predict_field(predictor: Predictor, rows: FloatArray, part: slice, field: str) -> Any:
-    """One of the answers for a chunk of new rows."""
-    return getattr(predictor.clustering(rows, part.start), field)
 
 
 def with_fillers(rows: FloatArray, codes: Any, transform: Transform) -> FloatArray:

@@ -315,7 +315,11 @@ def residual_of(neighbors: IntArray, point: int | IntArray, lam: float, values: 
 
 
 def _factor_bytes(neighbors: IntArray) -> int:
-    """Bytes that the factors of I - (1-lam) W need at most: they stay within the envelope of its rows and columns."""
+    """Bytes that the factors of I - (1-lam) W need, at most or nearly so.
+
+    In the order of the walk they stay within the envelope of its rows and columns. The order that `_direct` takes fills
+    0.2 to 0.9 of that in two to ten dimensions, and up to 1.2 of it on a line, where it is small (measured).
+    """
     n_rows, rows = len(neighbors), np.arange(len(neighbors))
     first_column = neighbors.min(axis=1).astype(np.int64)
     first_row = rows.copy()

@@ -1,19 +1,16 @@
 """Zarr arrays: opened, created, and read and written by slices where a task needs them. The only door to zarr.
 
-Every chunk that we write carries a checksum: zarr checks it whenever it reads one, and we check it when a process maps
-one for the first time. The stores that hold them are tried again when they falter.
+Every chunk that we write carries a checksum, and the stores that hold them are tried again when they falter.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import dask.array as da
-import google_crc32c
 import numpy as np
 import zarr
 import zarr.codecs
@@ -22,6 +19,7 @@ import zarr.storage
 from cns_dask.errors import DamagedError, InvalidDataError, StoreError, UnsupportedPythonError, one_line
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.locations import Location, with_retries_async
+from cns_dask.storage.mapping import mapped_chunks
 
 if not __debug__:
     raise UnsupportedPythonError(
@@ -167,20 +165,22 @@ class StoredArray:
         self._owner = owner  # a temporary store lives as long as an array of it; workers get the array alone
         self.shape, self.ndim, self.dtype, self.chunks = array.shape, array.ndim, array.dtype, array.chunks
         self.shards = array.shards
-        self._files = _chunk_files(array)
-        self._is_checked = self._files is not None and _has_checksums(array)
+        self._mapped = mapped_chunks(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(StoredArray, is_input=self._is_input), (self._array,)
 
     def __getitem__(self, selection: Any) -> Any:
-        mapped = None if self._files is None else self._mapped(selection)
+        try:
+            mapped = None if self._mapped is None else self._mapped[selection]
+        except ValueError as error:
+            raise self._damaged(error) from error
         return self._read(selection) if mapped is None else mapped
 
     def _read(self, selection: Any) -> Any:
         try:
             return self._array[selection]
-        except (ValueError, RuntimeError) as error:  # of checksums, and of Blosc
+        except (ValueError, RuntimeError, MemoryError) as error:  # of checksums, of Blosc, and of impossible shapes
             if isinstance(error, DamagedError):
                 raise
             raise self._damaged(error) from error
@@ -207,43 +207,6 @@ class StoredArray:
         except (DamagedError, StoreError):
             return False
         return True
-
-    def _mapped(self, selection: Any) -> np.ndarray[Any, Any] | None:
-        """A region of chunks that lie as they are in local files: mapped, so that only what is used is read.
-
-        None if that is not so, or if the selection is anything but integers and plain slices.
-        """
-        selection = selection if isinstance(selection, tuple) else (selection,)
-        if not all(isinstance(each, slice | int) for each in selection):
-            return None
-        whole = (*selection, *[slice(None)] * (self.ndim - len(selection)))
-        bounds = tuple(_bounds(each, size) for each, size in zip(whole, self.shape, strict=True))
-        region = self._region(bounds) if all(start < stop for start, stop in bounds) else None
-        picked = tuple(0 if isinstance(each, int) else slice(None) for each in whole)
-        return None if region is None else region[picked]
-
-    def _region(self, bounds: tuple[tuple[int, int], ...]) -> np.ndarray[Any, Any] | None:
-        """The region within these bounds: of one chunk as it is mapped, of several a copy."""
-        numbers = []
-        for axis, ((start, stop), size) in enumerate(zip(bounds, self.chunks, strict=True)):
-            edge = (start // size + 1) * size
-            if stop > edge:
-                cuts = [start, *range(edge, stop, size), stop]
-                pieces = [self._region((*bounds[:axis], cut, *bounds[axis + 1 :])) for cut in itertools.pairwise(cuts)]
-                return None if any(piece is None for piece in pieces) else np.concatenate(pieces, axis)  # type: ignore[arg-type]
-            numbers.append(start // size)
-        file = self._files.joinpath(*map(str, numbers))  # type: ignore[union-attr]
-        if not file.is_file():
-            return None
-        try:
-            if self._is_checked:
-                _check_file(file)
-            mapped = np.memmap(file, self.dtype, mode="c", shape=self.chunks)  # private: as good as one's own
-        except ValueError as error:
-            raise self._damaged(error) from error
-        chunk = np.asarray(mapped)
-        origins = [number * size for number, size in zip(numbers, self.chunks, strict=True)]
-        return chunk[tuple(slice(start - at, stop - at) for (start, stop), at in zip(bounds, origins, strict=True))]
 
     def __setitem__(self, selection: Any, values: Any) -> None:
         self._array[selection] = values
@@ -347,45 +310,6 @@ def write_blocks(
     """Write a block of each array into its region."""
     for block, target, region in zip(blocks, targets, regions, strict=True):
         target[tuple(region)] = block
-
-
-def _bounds(selection: slice | int, size: int) -> tuple[int, int]:
-    """First and last + 1 of a selection of consecutive entries."""
-    if isinstance(selection, int):
-        return selection % size, selection % size + 1
-    start, stop, step = selection.indices(size)
-    return (start, stop) if step == 1 else (0, 0)
-
-
-def _chunk_files(array: zarr.Array[Any]) -> Path | None:
-    """Folder of the chunks of an array on a local disk, if they lie there as they are in memory."""
-    root, metadata = getattr(getattr(array.store, "_store", None), "root", None), array.metadata.to_dict()
-    codecs: Any = metadata.get("codecs", ())
-    is_plain = metadata["zarr_format"] == 3 and all(
-        codec["name"] in ("bytes", "crc32c") and codec.get("configuration", {}).get("endian", "little") == "little"
-        for codec in codecs
-    )
-    by_folder = {"name": "default", "configuration": {"separator": "/"}}
-    is_mappable = is_plain and metadata["chunk_key_encoding"] == by_folder and isinstance(root, Path)
-    return Path(root) / array.path / "c" if is_mappable else None  # type: ignore[arg-type]
-
-
-def _has_checksums(array: zarr.Array[Any]) -> bool:
-    codecs: Any = array.metadata.to_dict()["codecs"]
-    return bool(codecs[-1]["name"] == "crc32c")
-
-
-def _check_file(file: Path) -> None:
-    """Check the checksum at the end of a chunk that will be mapped, unless this process has done so already."""
-    status = file.stat()
-    _check_content(file, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=2**16)
-def _check_content(file: Path, *_: int) -> None:
-    content = np.memmap(file, np.uint8, mode="r")
-    if google_crc32c.value(content[:-4]) != int.from_bytes(content[-4:].tobytes(), "little"):
-        raise ValueError("its checksum does not fit")
 
 
 def _no_value(dtype: str) -> float | int:

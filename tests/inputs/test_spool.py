@@ -88,3 +88,14 @@ def test_each_chunk_is_computed_once_for_all_passes(wide, small):
 def test_a_graph_alone(wide, small):
     expected, other = (neighbor_graph(each, 5).indices.compute() for each in (wide, lazy(wide, 130)))
     np.testing.assert_array_equal(other, expected)
+
+
+def test_chunks_of_the_caller_may_be_empty_or_small(wide, small):
+    parts = [wide[:0], wide[:7], wide[7:7], wide[7:400], wide[400:401], wide[401:]]
+    X = da.concatenate(
+        [
+            da.from_array(part, chunks=(-1, -1)).map_blocks(np.array, dtype=float, meta=np.empty((0, 0)))
+            for part in parts
+        ]
+    )
+    np.testing.assert_array_equal(fit(X, SETTINGS).points.compute(), fit(wide, SETTINGS).points.compute())

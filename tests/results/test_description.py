@@ -295,7 +295,7 @@ ARRAYS = [
 @pytest.mark.parametrize(("name", "edit"), ARRAYS)
 def test_arrays_that_no_fit_has_written_are_refused(stored, rows, tmp_path, name, edit):
     shutil.rmtree(stored / "at", ignore_errors=True)
-    with pytest.raises(CNSError):
+    with pytest.raises(NotAResultError):
         use(edited(stored, tmp_path / "r.zarr", name, edit), rows)
 
 
