@@ -203,7 +203,8 @@ def plan_sizes(
     tol = settings.tol_of_grid(n_rows)
     tightens = settings.tightens(n_rows)
     rows = graph_sizes.rows_per_chunk
-    return graph_sizes, size_smoothing(n_rows, rows, grid, counts, tol, overrides, tightens=tightens)
+    options = {"tightens": tightens, "every_row": settings.selection == "paper"}
+    return graph_sizes, size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
 
 
 def plan_stages(

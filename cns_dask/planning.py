@@ -145,12 +145,13 @@ def _memory_slowdown() -> float:
         steps = rng.integers(-n_rows // 128, n_rows // 128, size=(n_rows, k))  # as near as an order brings neighbours
         walk = walk_on((np.arange(n_rows)[:, None] + steps) % n_rows)
         ring, peaks = aligned_zeros((2, n_rows, len(lanes)), np.float32), np.zeros(len(lanes), np.float32)
-        live = np.ones((2, n_rows // TILE_ROWS), np.bool_)
+        live, totals = np.ones((2, n_rows // TILE_ROWS), np.bool_), np.zeros(len(lanes))
         ring[:] = 1
         taken = []
         for now in (0, 1, 0, 1):
             began = time.perf_counter()
-            smooth_tiles(walk.neighbors, walk.reads, ring, live, now, 0.5, 1.0, 0.0, 0.0, lanes, peaks)
+            part, ring_now = walk.parts[0], (ring, live, now)
+            smooth_tiles(part.neighbors, part.reads, 0, *ring_now, 0.5, 1.0, 0.0, 0.0, lanes, peaks, totals)
             taken.append(time.perf_counter() - began)
         times[n_rows] = min(taken) / n_rows
     return max(1.0, times[MEMORY_ROWS] / times[CACHED_ROWS])

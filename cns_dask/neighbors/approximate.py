@@ -22,6 +22,7 @@ from cns_dask.execution.run import Piece, Run, RunningStage
 from cns_dask.neighbors import cell_tasks, descent
 from cns_dask.neighbors.cells import Cells, learn_centers, shifted
 from cns_dask.neighbors.exact import with_self_first
+from cns_dask.neighbors.exchange import slices_of_blocks
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.plan import (
     CALIBRATION_ROWS,
@@ -137,7 +138,7 @@ class ApproximateSearch:
         fills = [
             Piece(
                 cell_tasks.fill_chunk,
-                (scratch, _slices(cuts, at, stride), sizes.n_rows, cells, part),
+                (scratch, slices_of_blocks(cuts, at, stride), sizes.n_rows, cells, part),
                 ((cells.points, (part, slice(None))), (cells.rows, (part,))),
             )
             for at, part in enumerate(chunks)
@@ -216,7 +217,7 @@ class ApproximateSearch:
             collects = [
                 Piece(
                     cell_tasks.collect_chunk,
-                    (scratch, _slices(cuts, at, stride), graph, part, rows),
+                    (scratch, slices_of_blocks(cuts, at, stride), graph, part, rows),
                     _graph_regions(graph, part),
                 )
                 for at, (part, rows) in enumerate(self._measured_by_chunk())
@@ -265,7 +266,7 @@ class ApproximateSearch:
             descents = [
                 Piece(
                     descent.descend_and_sort,
-                    (sent, _slices(cuts, at, stride), sizes, seed, lists, at * largest, edges),
+                    (sent, slices_of_blocks(cuts, at, stride), sizes, seed, lists, at * largest, edges),
                     ((lists, _block(at, largest)),),
                 )
                 for at in np.flatnonzero(n_sent).tolist()
@@ -275,7 +276,7 @@ class ApproximateSearch:
             merges = [
                 Piece(
                     descent.merge_chunk,
-                    (lists, _slices(ends, at, largest), graph, part, rows, number > 1),
+                    (lists, slices_of_blocks(ends, at, largest), graph, part, rows, number > 1),
                     _graph_regions(graph, part),
                 )
                 for at, (part, rows) in enumerate(self._measured_by_chunk())
@@ -310,14 +311,6 @@ def _edges(parts: list[slice]) -> IntArray:
 def _by_slice(rows: IntArray, parts: list[slice]) -> list[IntArray]:
     """Ascending row numbers, split by the slice that they are in."""
     return np.split(rows, np.searchsorted(rows, [part.stop for part in parts[:-1]]))
-
-
-def _slices(cuts: IntArray, at: int, stride: int) -> list[slice]:
-    """Where each block keeps what belongs to output chunk `at`."""
-    return [
-        slice(block * stride + int(low), block * stride + int(high))
-        for block, (low, high) in enumerate(cuts[:, at : at + 2])
-    ]
 
 
 def _joined(lists: list[Lists]) -> Lists:

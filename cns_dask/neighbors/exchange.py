@@ -46,3 +46,11 @@ def collect(entry: DTypeLike, source: ArrayLike, parts: Sequence[slice]) -> Any:
     entries = np.concatenate(read).view(entry)[:, 0]
     del read
     return entries[np.argsort(entries["key"], kind="stable")]
+
+
+def slices_of_blocks(cuts: IntArray, at: int, stride: int) -> list[slice]:
+    """Where each block keeps what belongs to output chunk `at`: `cuts` (block, edge) are its positions in the block."""
+    return [
+        slice(block * stride + int(low), block * stride + int(high))
+        for block, (low, high) in enumerate(cuts[:, at : at + 2])
+    ]

@@ -104,7 +104,7 @@ def solve_on_graph(
     """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual."""
     order = order_rows(walk_on(indices, n_neighbors).neighbors)
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
-    nodes = ritz_values(np.asarray(walk.neighbors), seed, lam, tol)
+    nodes = ritz_values(walk, seed, lam, tol)
     block = solve_block(walk, [positions[each] for each in sources], np.array([lam]), nodes, tol)
     target[:, start : start + len(sources)] = (lam * block.values[0])[positions]
     return float(block.residuals.max())

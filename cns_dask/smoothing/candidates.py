@@ -21,6 +21,22 @@ class Candidates:
     n_maxima: int  # local maxima that there were before some were left out
 
 
+def in_degrees(neighbors: IntArray, n_rows: int) -> IntArray:
+    """How many of some rows list each of all `n_rows` (n,)."""
+    degrees = np.zeros(n_rows, np.int64)
+    for nth in neighbors.T:  # one after the other: nothing as large as the graph exists beside it
+        degrees += np.bincount(nth, minlength=n_rows)
+    return degrees
+
+
+def highest_near(neighbors: IntArray, highest: IntArray) -> IntArray:
+    """The largest of the values `highest` (n,) of all rows at the neighbours of some rows (m,), themselves included."""
+    wider = highest[neighbors[:, 0]]
+    for nth in neighbors.T[1:]:
+        np.maximum(wider, highest[nth], out=wider)
+    return np.asarray(wider)
+
+
 def local_maxima(neighbors: IntArray, limit: int | None = None) -> Candidates:
     """Rows whose in-degree is at least that of each of their k neighbours, in row order.
 
@@ -33,14 +49,10 @@ def local_maxima(neighbors: IntArray, limit: int | None = None) -> Candidates:
     >>> local_maxima(np.array([[0, 1], [1, 0], [2, 1]])).rows
     array([1])
     """
-    degrees = np.zeros(len(neighbors), np.int64)
-    for nth in neighbors.T:  # one after the other: nothing as large as the graph exists beside it
-        degrees += np.bincount(nth, minlength=len(neighbors))
+    degrees = in_degrees(neighbors, len(neighbors))
     highest, rows, n_maxima = degrees, np.arange(len(neighbors)), 0
     while True:
-        wider = highest.copy()
-        for nth in neighbors.T:
-            np.maximum(wider, highest[nth], out=wider)
+        wider = highest_near(neighbors, highest)
         fewer = np.flatnonzero(degrees >= wider)
         is_first, is_widest = highest is degrees, np.array_equal(wider, highest)
         highest, rows, n_maxima = wider, fewer, n_maxima or len(fewer)
@@ -60,9 +72,18 @@ def find_candidates(
     """
     maxima = local_maxima(neighbors, limit if cover else None)
     if order is not None:
-        rows = order[maxima.rows]
-        by_row = np.argsort(rows)
-        maxima = Candidates(rows[by_row], maxima.degrees[by_row], maxima.n_maxima)
+        maxima = in_row_order(maxima, order[maxima.rows])
+    return most_of(maxima, points, limit)
+
+
+def in_row_order(maxima: Candidates, rows: IntArray) -> Candidates:
+    """The same, by the row numbers that belong to their positions."""
+    by_row = np.argsort(rows)
+    return Candidates(rows[by_row], maxima.degrees[by_row], maxima.n_maxima)
+
+
+def most_of(maxima: Candidates, points: ArrayLike | None, limit: int) -> Candidates:
+    """The maxima, or `limit` of them: the most prominent, or without points those of largest in-degree."""
     if len(maxima.rows) <= limit:
         return maxima
     if points is None:

@@ -87,19 +87,21 @@ class Criterion:
 def criterion_of_lams(
     blocks: list[tuple[FloatArray, FloatArray, IntArray]],
     n_rows: int,
+    n_summed: int,
     n_neighbors: int,
     lams: tuple[float, ...],
     limit: int,
 ) -> Criterion:
-    """The criterion of one k for K = 1, ..., limit, from the sums of all row blocks."""
+    """The criterion of one k for K = 1, ..., limit, from the sums of blocks of all rows, or of `n_summed` of them."""
     total, parts, sizes = (sum(each[1:], each[0]) for each in zip(*blocks, strict=True))
+    total, sizes = total * (n_rows / n_summed), np.rint(sizes * (n_rows / n_summed)).astype(np.int64)
 
     def of(sums: FloatArray) -> FloatArray:
         return np.array(
             [grid_point_criterion(sums[at], n_rows, n_neighbors, lam, limit) for at, lam in enumerate(lams)]
         )
 
-    rows_of_parts = [len(range(part, n_rows, PARTS)) or np.nan for part in range(PARTS)]
+    rows_of_parts = [len(range(part, n_summed, PARTS)) or np.nan for part in range(PARTS)]
     smallest = np.zeros((len(lams), limit), np.int64)
     for nth in range(sizes.shape[1]):
         smallest[:, nth] = sizes[:, nth, : nth + 1].min(axis=1)

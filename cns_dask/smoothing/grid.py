@@ -1,8 +1,7 @@
-"""The grid: candidates of every k, absorption and criterion of every (k, lam), the choice, and the picks that are kept.
+"""The grid: absorption and criterion of every (k, lam), the choice, and the picks that are kept.
 
-Each k's walk is written to scratch once, as one file that every process maps: a host holds it once, whatever the number
-of its processes and threads. A task solves one block of candidates for all lam and writes their absorption to scratch
-by chunks of rows. When the blocks of a k are there, its chunks are reduced to sums and inner products, these to picks,
+A task solves one block of candidates for all lam and writes their absorption to scratch by chunks of rows: of all rows,
+or where these are many of some that stand for all, and of the candidates themselves. When the blocks of a k are there, its chunks are reduced to sums and inner products, these to picks,
 and these to the criterion. No k waits for another. Its absorption is removed as soon as its criterion is known, and
 Dask works on one k after the other where it can, so that with few workers hardly more than one of them is on disk.
 
@@ -21,45 +20,23 @@ from cns_dask.execution.plan import Stage
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.settings import Grid
 from cns_dask.smoothing import criterion, picks, scales, solver
-from cns_dask.smoothing.candidates import Candidates, find_candidates
+from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.criterion import Choice, Criterion
 from cns_dask.smoothing.plan import (
     SUMMED_AT_ONCE,
     SmoothingSizes,
     absorption_stage,
-    candidates_stage,
     evaluate_stage,
-    n_sampled_chunks,
     sizes_of_one,
     tighten_stage,
     with_counts,
 )
 from cns_dask.smoothing.scales import Basis, Chain, Selection
-from cns_dask.smoothing.walk import Walk, order_rows, positions_in, walk_on
+from cns_dask.smoothing.start import StoredWalk, WalkFiles, start_walks
 from cns_dask.storage.arrays import StoredArray
 from cns_dask.storage.chunks import row_slices
 from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.records import recordable
-
-
-@recordable
-@dataclass(frozen=True)
-class Start:
-    """What the solves of one k start from."""
-
-    candidates: Candidates  # the points whose absorption is wanted
-    positions: IntArray  # their positions in the walk (c,)
-    nodes: NDArray[np.complex128]  # interpolation nodes for the solver
-
-
-@dataclass(frozen=True)
-class StoredWalk:
-    """The walk of one k in scratch: neighbours and reads of a `Walk`, the order of the rows, and where solves start."""
-
-    neighbors: StoredArray
-    reads: StoredArray
-    order: StoredArray
-    start: Start
 
 
 @recordable
@@ -192,48 +169,6 @@ def _check_enough(counts: dict[int, int], n_clusters: int | None) -> None:
         )
 
 
-def start_walks(
-    run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float, seed: int, *, cover: bool
-) -> tuple[dict[int, StoredWalk], float | None]:
-    """Number the rows for the walks, write these, and find the candidates, for every k; and the intrinsic dimension."""
-    writer, grid = run.writer, sizes.grid
-    indices = writer.array("graph/indices")
-    points = writer.array("points") if "points" in writer else None
-    whole = (slice(None), slice(None))
-    with run.stage(candidates_stage(sizes, with_distances="graph/distances" in writer)) as stage:
-        order = stage.create("order")
-        stage.run("order", [Piece(order_and_write, (indices, grid.ks[0], order), ((order, (slice(None),)),))])
-        arrays = {k: (stage.create(f"walk-{k}"), stage.create(f"reads-{k}")) for k in grid.ks}
-        longest_first = grid.ks[::-1]
-        pieces = [
-            Piece(
-                start_walk,
-                (k, (*arrays[k], order), indices, points, max_candidates, cover, grid.lams[0], tol, seed),
-                tuple((array, whole) for array in arrays[k]),
-            )
-            for k in longest_first
-        ]
-        starts = dict(zip(longest_first, stage.run("start", pieces), strict=True))
-        dimension = _dimension(run, stage, sizes)
-    return {k: StoredWalk(*arrays[k], order, starts[k]) for k in grid.ks}, dimension
-
-
-def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | None:
-    """The intrinsic dimension of the data; None without distances, or if all rows are copies of a few.
-
-    It is at most their number of features: equal distances, as on a lattice, would raise it.
-    """
-    if "graph/distances" not in run.writer:
-        return None
-    distances = run.writer.array("graph/distances")
-    parts = row_slices(sizes.n_rows, sizes.rows_per_chunk)
-    some = np.unique(np.linspace(0, len(parts) - 1, n_sampled_chunks(sizes), dtype=int)).tolist()
-    pieces = [Piece(dimension_of_rows, (distances, parts[at])) for at in some]
-    total, count = np.sum(stage.run("dimension", pieces), axis=0)
-    most = run.writer.array("points").shape[1] if "points" in run.writer else np.inf
-    return float(min(count / total, most)) if total > 0 else None
-
-
 @dataclass(frozen=True)
 class EvaluatedK:
     """The grid points of one k, the largest residual of their absorption, and the most passes that a block took."""
@@ -341,8 +276,9 @@ class _GridPointsOfK:
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
         positions = self._positions = walk.start.positions[self._near]
-        self._scratch = stage.create(self.name)
-        pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.block_width, self._scratch, k)
+        self._scratch, self._sizes = stage.create(self.name), sizes
+        rows = None if sizes.keeps_all_rows else kept_positions(sizes, positions)
+        pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.block_width, self._scratch, k, rows)
         self._pieces = stage.named("solve", pieces)
         self.end = stage.named("choose", [Piece(tuple, (), record=str(k))])[0]
         self.value: Any = MISSING_RECORD
@@ -369,18 +305,21 @@ class _GridPointsOfK:
         Every chunk depends on the blocks themselves, not on one task that gathers them: all chunks would go to where
         that ran.
         """
-        task, scratch, grid = self._stage.delayed, self._scratch, self._grid
+        task, scratch, grid, sizes = self._stage.delayed, self._scratch, self._grid, self._sizes
         slots = np.argsort(self._near)  # where each candidate stands in the scratch array
-        n_rows, parts = scratch.shape[2], row_slices(scratch.shape[2], scratch.chunks[2])
+        n_rows, parts = sizes.n_rows, row_slices(sizes.kept_rows, scratch.chunks[2])
         grams = [task("gram", gram_of_rows, blocks, scratch, rows, self._positions) for rows in parts]
         while len(grams) > 1:
             groups = [grams[at : at + SUMMED_AT_ONCE] for at in range(0, len(grams), SUMMED_AT_ONCE)]
             grams = [task("gram", picks.sum_grams, group) for group in groups]
+        if not sizes.keeps_all_rows:
+            grams = [task("gram", gram_of_all, grams[0], blocks, scratch, n_rows, sizes.kept_rows)]
         picked = task("criterion", picks.picks_of_lams, grams[0], slots, grid.max_clusters)
         largest = [
             task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
         ]
-        values = task("criterion", criterion.criterion_of_lams, largest, n_rows, self.k, grid.lams, grid.max_clusters)
+        of_grid = n_rows, sizes.kept_rows, self.k, grid.lams, grid.max_clusters
+        values = task("criterion", criterion.criterion_of_lams, largest, *of_grid)
         chain = task(
             "criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale, self._is_asked
         )
@@ -389,7 +328,7 @@ class _GridPointsOfK:
 
     def evaluated(self) -> EvaluatedK:
         """What is known when all is done."""
-        residuals, passes = zip(*self.solved, strict=True)
+        residuals, passes, _ = zip(*self.solved, strict=True)
         return EvaluatedK(self.value, float(np.max(residuals)), max(passes))
 
     def take(self, block: int | None, value: Any) -> None:
@@ -409,8 +348,8 @@ def keep_absorption(
     positions = [np.array([position[row] for row in rows.tolist()]) for rows in sources.by_cluster()]
     with run.stage(absorption_stage(sizes, len(positions))) as stage:
         target = stage.create("absorption")
-        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.block_width, target, choice.n_neighbors)
-        residuals, passes = zip(*stage.run("absorb", pieces), strict=True)
+        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.absorption_width, target, choice.n_neighbors)
+        residuals, passes, _ = zip(*stage.run("absorb", pieces), strict=True)
     return float(np.max(residuals)), max(passes)  # a NaN stays one
 
 
@@ -422,9 +361,10 @@ def _solve_pieces(
     width: int,
     target: StoredArray,
     k: int,
+    rows: IntArray | None = None,
 ) -> list[Piece]:
-    """One piece for every block of candidates, or of clusters with several."""
-    shared = (walk.neighbors, walk.reads, walk.order), lams, walk.start.nodes, tol, width, target
+    """One piece for every block of candidates, or of clusters with several; absorption is kept at `rows`, or at all."""
+    shared = walk.files, lams, walk.start.nodes, tol, width, target, rows
     mark = digest((lams, [each.tolist() for each in positions], tol))[:8]
     pieces = []
     for start in range(0, len(positions), width):
@@ -436,67 +376,52 @@ def _solve_pieces(
     return pieces
 
 
-def order_and_write(indices: ArrayLike, n_neighbors: int, target: StoredArray) -> None:
-    """Number the rows anew, by the graph of the smallest k."""
-    target[:] = order_rows(walk_on(indices, n_neighbors).neighbors)
+def kept_positions(sizes: SmoothingSizes, candidates: IntArray) -> IntArray:
+    """Positions at which absorption is kept where it is not at all: evenly spread ones, then those of the candidates."""
+    return np.concatenate([np.arange(sizes.kept_rows) * sizes.n_rows // sizes.kept_rows, candidates])
 
 
-def start_walk(  # noqa: PLR0913, PLR0917 - the arguments of a task
-    n_neighbors: int,
-    walk: tuple[StoredArray, StoredArray, StoredArray],
-    indices: ArrayLike,
-    points: ArrayLike | None,
-    max_candidates: int,
-    cover: bool,
-    lam: float,
-    tol: float,
-    seed: int,
-) -> Start:
-    """Write the walk of one k, and find what its solves start from."""
-    neighbors, reads, stored_order = walk
-    order = stored_order[:]
-    new = walk_on(indices, n_neighbors, order)
-    neighbors[:], reads[:] = new.neighbors, new.reads
-    candidates = find_candidates(new.neighbors, points, max_candidates, order, cover=cover)
-    nodes = solver.ritz_values(new.neighbors, seed, lam, tol)
-    return Start(candidates, positions_in(order)[candidates.rows], nodes)
-
-
-def dimension_of_rows(distances: ArrayLike, rows: slice) -> tuple[float, int]:
-    """What some rows tell about the intrinsic dimension."""
-    return scales.intrinsic_dimension(np.asarray(distances[rows]))
-
-
-def solve_and_write(
+def solve_and_write(  # noqa: PLR0913, PLR0917 - the arguments of a task
     positions: IntArray | list[IntArray],
     start: int,
-    walk: tuple[StoredArray, StoredArray, StoredArray],
+    walk: WalkFiles,
     lams: tuple[float, ...],
     nodes: NDArray[np.complex128],
     tol: float,
     width: int,
     target: StoredArray,
-) -> tuple[float, int]:
-    """Solve one block and write P = lam x to `target`, from candidate `start` on; return largest residual and passes.
+    rows: IntArray | None = None,
+) -> tuple[float, int, FloatArray]:
+    """Solve one block and write P = lam x to `target`, from candidate `start` on.
 
-    The target is (lam, candidate, position), or (row, pick) for a single lam.
+    The target is (lam, candidate, position), or (row, pick) for a single lam. Returns the largest residual, the passes,
+    and the sums of P over all rows (lam, candidate).
     """
-    neighbors, reads, order = walk
-    block = solver.solve_block(Walk(neighbors[:], reads[:]), positions, np.array(lams), nodes, tol, width)
+    block = solver.solve_block(walk.open(), positions, np.array(lams), nodes, tol, width, rows)
     P = block.values
     for at, lam in enumerate(lams):
         P[at] *= lam
     some = slice(start, start + len(positions))
     if target.ndim == 2:
-        target[:, some] = P[0][positions_in(order[:])]
+        target[:, some] = P[0][np.asarray(walk.positions[:])]
     else:
         target[:, some] = P.transpose(0, 2, 1)
-    return float(block.residuals.max()), block.n_passes
+    return float(block.residuals.max()), block.n_passes, np.array(lams)[:, None] * block.sums
 
 
 def gram_of_rows(_solved: list[Any], absorption: ArrayLike, rows: slice, positions: IntArray) -> picks.Gram:
     """Reduce the absorption of some rows, once all blocks are there."""
     return picks.gram_block(absorption, rows, positions)
+
+
+def gram_of_all(gram: picks.Gram, solved: list[Any], absorption: ArrayLike, n_rows: int, n_kept: int) -> picks.Gram:
+    """Sums over all rows from those over the rows that were kept, behind which the candidates' own absorption lies."""
+    return picks.Gram(
+        sums=np.concatenate([sums for _, _, sums in solved], axis=1),
+        products=gram.products * (n_rows / n_kept),
+        masses=gram.masses * (n_rows / n_kept),
+        absorbed=np.asarray(absorption[0, :, n_kept:]).T.astype(np.float64),
+    )
 
 
 def chain_of_candidates(gram: picks.Gram, slots: IntArray, least_rows: int, limit: int, is_asked: bool) -> Chain:

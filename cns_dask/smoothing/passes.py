@@ -4,7 +4,7 @@
 |--------|-------------|-------------|----------------------------------------------------------------------|
 | W      | `neighbors` | (n, k)      | transition matrix: 1/k at each listed neighbour                       |
 | u      | `ring`      | (s, n, b)   | the last few Newton polynomials of W times the unit vectors, in turns |
-| x      | `solution`  | (lam, n, b) | sums of multiples of them                                            |
+| x      | `solution`  | (lam, m, b) | sums of multiples of them, at all rows or at some                    |
 
 A block is as wide as one line of the cache (16 vectors in single precision): a pass then costs one line for every
 entry of the graph, and nothing else matters. Numba does not keep a row's sum in registers by itself (measured: three
@@ -58,7 +58,7 @@ def smooth(neighbors: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     array([2., 2.])
     """
     n_rows, k = neighbors.shape
-    out = np.empty_like(values)
+    out = np.empty(n_rows, values.dtype)
     for i in range(n_rows):
         total = values[neighbors[i, 0]]
         for t in range(1, k):
@@ -71,6 +71,7 @@ def smooth(neighbors: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
 def smooth_tiles(
     neighbors: NDArray[Any],
     reads: NDArray[Any],
+    first_row: int,
     ring: NDArray[Any],
     live: NDArray[Any],
     now: int,
@@ -80,11 +81,14 @@ def smooth_tiles(
     drop: float,
     lanes: tuple[int, ...],
     peaks: NDArray[Any],
+    totals: NDArray[Any],
 ) -> None:
     """One pass: write `scale * (W - shift I) @ ring[now] + keep * ring[now - 1]` into `ring[now + 1]`.
 
     Parameters
     ----------
+    neighbors, first_row
+        The lists of some rows, from the first on: whole tiles of them.
     reads
         Tiles that the rows of each tile have neighbours in (tile, TILE_READS), filled up with the tile itself;
         READS_MANY in front for more than that.
@@ -94,22 +98,22 @@ def smooth_tiles(
         Columns that stay below it in a tile become 0 there.
     lanes
         A tuple as long as a block is wide.
-    peaks
-        Receives the largest absolute value of every vector (b,).
+    peaks, totals
+        Grow to the largest absolute value of every vector, and by the sum of its values (b,).
     """
-    n_rows, k = neighbors.shape
+    n_rows, k = first_row + neighbors.shape[0], neighbors.shape[1]
     before, then = (now - 1) % len(ring), (now + 1) % len(ring)
     block, out = ring[now], ring[then]
     previous = block if keep == 0 else ring[before]  # what is not needed is not read
     number = ring.dtype.type
     mean, own, kept, drop = number(scale / k), number(-scale * shift), number(keep), number(drop)
-    highest = np.empty(len(peaks), ring.dtype)
-    peaks[:] = 0
-    for tile in range(live.shape[1]):
-        first, last = tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, n_rows)
-        needed = reads[tile, 0] == READS_MANY or (keep != 0 and live[before, tile])
+    highest = np.empty((2, len(peaks)), ring.dtype)
+    for at in range(len(reads)):
+        first = first_row + at * TILE_ROWS
+        tile, last = first // TILE_ROWS, min(first + TILE_ROWS, n_rows)
+        needed = reads[at, 0] == READS_MANY or (keep != 0 and live[before, tile])
         if not needed:
-            for other in reads[tile]:
+            for other in reads[at]:
                 needed = needed or live[now, other]
         if not needed:
             if live[then, tile]:
@@ -118,13 +122,14 @@ def smooth_tiles(
             continue
         highest[:] = 0
         for row in range(first, last):
-            smooth_row(neighbors, block, previous, out, highest, row, mean, own, kept, lanes)
+            smooth_row(neighbors, block, previous, out, highest, row, first_row, mean, own, kept, lanes)
         live[then, tile] = False
         for vector in range(len(peaks)):
-            if highest[vector] >= drop:
+            if highest[0, vector] >= drop:
                 live[then, tile] = True
-                peaks[vector] = max(peaks[vector], highest[vector])
-            elif highest[vector] > 0:
+                peaks[vector] = max(peaks[vector], highest[0, vector])
+                totals[vector] += highest[1, vector]
+            elif highest[0, vector] > 0:
                 out[first:last, vector] = 0
 
 
@@ -152,16 +157,39 @@ def add_tiles(
 
 
 @compiled
-def tile_reads(neighbors: NDArray[Any]) -> NDArray[np.uint32]:
-    """Tiles that the rows of each tile have neighbours in: see `smooth_tiles`."""
-    n_rows, k = neighbors.shape
-    n_tiles = -(-n_rows // TILE_ROWS)
+def add_rows(
+    weights: NDArray[Any],
+    ring: NDArray[Any],
+    live: NDArray[Any],
+    first: int,
+    rows: NDArray[Any],
+    solution: NDArray[Any],
+) -> None:
+    """The same at some rows only: to solution[l, i] what belongs to row rows[i]."""
+    n_lams, count = weights.shape
+    for i in range(len(rows)):
+        row = rows[i]
+        for p in range(count):
+            slot = (first + p) % len(ring)
+            if live[slot, row // TILE_ROWS]:
+                values = ring[slot, row]
+                for at in range(n_lams):
+                    weight, sums = weights[at, p], solution[at, i]
+                    for vector in range(len(values)):
+                        sums[vector] += weight * values[vector]
+
+
+@compiled
+def tile_reads(neighbors: NDArray[Any], first_row: int, n_rows: int) -> NDArray[np.uint32]:
+    """Tiles that the rows of each tile have neighbours in: see `smooth_tiles`. Of some of `n_rows` rows."""
+    k = neighbors.shape[1]
+    n_tiles = -(-len(neighbors) // TILE_ROWS)
     reads = np.empty((n_tiles, TILE_READS), np.uint32)
-    seen = np.full(n_tiles, -1)
+    seen = np.full(-(-n_rows // TILE_ROWS), -1)
     for tile in range(n_tiles):
-        reads[tile] = tile
+        reads[tile] = first_row // TILE_ROWS + tile
         count = 0
-        for row in range(tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, n_rows)):
+        for row in range(tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, len(neighbors))):
             for t in range(k):
                 other = neighbors[row, t] // TILE_ROWS
                 if seen[other] != tile:

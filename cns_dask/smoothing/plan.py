@@ -13,13 +13,24 @@ import numpy as np
 
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.settings import Grid
-from cns_dask.smoothing.passes import TILE_READS, number_of_tiles
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, RING_PASSES, SPECTRUM_STEPS, fallback_bytes, precision_for
+from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, fallback_bytes, precision_for, ring_passes, spectrum_steps
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip
 from cns_dask.storage.layout import ArrayPlan
 
 #: Target memory of one solve; it is exceeded only at the narrowest block.
 BLOCK_BYTES = 2 * 2**30
+#: Rows at which the absorption of all candidates is kept while the grid is evaluated: up to so many all of them, above
+#: every so-manieth of the order in which rows lie close together. Means over them stand for means over all rows; their
+#: noise, about one part in 500, is that which the verdict measures. What is stored in the end is known at all rows.
+KEPT_ROWS = 2**18
+#: Rows of one part of a walk: a file, and the work of one task.
+WALK_PART_ROWS = 2**18
+#: Up to so many rows every k has nodes of its own; above, all have those of the smallest k, which are nearly as good.
+OWN_NODES_ROWS = 2**21
+#: Widths of the blocks in which the final absorption is solved in double precision: 8 are a line of the cache; above so
+#: many rows 4, so that there are more tasks, of less memory.
+ABSORPTION_WIDTHS, WIDE_ROWS = (8, 4), 2**20
 #: Partial sums over rows that one task adds.
 SUMMED_AT_ONCE = 4
 #: Chunks of neighbour distances that tell the intrinsic dimension, at most.
@@ -37,15 +48,33 @@ class SmoothingSizes:
     block_width: int  # candidates whose absorption is solved together
     rows_per_absorption_chunk: int  # rows of one chunk of solved absorption in scratch
     number_bytes: int  # size of a number in scratch
+    kept_rows: int  # rows at which the absorption of all candidates is kept while the grid is evaluated
+    rows_per_walk_part: int  # rows of one part of a walk, a multiple of TILE_ROWS
+    absorption_width: int  # clusters whose final absorption is solved together
     tightens: bool = False  # whether what could win is evaluated once more, to the final tolerance
 
     @property
-    def solve_bytes_per_candidate(self) -> int:
-        """Memory of one candidate while it is solved: every lam's solution and the ring of passes, or, when it is
-        solved again in double precision, one solution, the ring and what is written.
+    def keeps_all_rows(self) -> bool:
+        """Whether the grid is evaluated with all rows."""
+        return self.kept_rows >= self.n_rows
+
+    @property
+    def nodes_of_every_k(self) -> bool:
+        """Whether every k has nodes of its own."""
+        return self.n_rows <= OWN_NODES_ROWS
+
+    def n_kept(self, count: int) -> int:
+        """Entries of the absorption of so many candidates that are kept: those of rows, and of the candidates."""
+        return self.n_rows if self.keeps_all_rows else self.kept_rows + count
+
+    @property
+    def solve_bytes(self) -> int:
+        """Memory of one block of candidates while it is solved: every lam's solution, what of it is written, and the
+        ring of passes or what takes its place.
         """
-        searched = self.number_bytes * (len(self.grid.lams) + RING_PASSES + 1)
-        return self.n_rows * max(searched, FLOAT_BYTES * (RING_PASSES + 4))
+        rows, width = self.n_kept(max(self.n_candidates)), self.block_width * self.number_bytes
+        ring = width * self.n_rows * (ring_passes(self.n_rows, some_rows=not self.keeps_all_rows) + 1)
+        return width * rows * (len(self.grid.lams) + 1) + max(ring, fallback_bytes(self.n_rows))
 
     def n_blocks(self, count: int) -> int:
         """Blocks of so many candidates."""
@@ -61,10 +90,12 @@ def size_smoothing(
     overrides: Mapping[str, int] | None = None,
     *,
     tightens: bool = False,
+    every_row: bool = False,
 ) -> SmoothingSizes:
     """Size the blocks and chunks. `tol` is the residual to which the absorption of candidates is solved.
 
-    `tightens` tells that the ks which could win are evaluated again to the final one.
+    `tightens` tells that the ks which could win are evaluated again to the final one, `every_row` that the grid must be
+    evaluated with all rows.
 
     Examples
     --------
@@ -74,15 +105,27 @@ def size_smoothing(
     """
     counts = [n_candidates] * len(grid.ks) if isinstance(n_candidates, int) else n_candidates
     largest, number = min(max(counts), n_rows), np.dtype(precision_for(tol)).itemsize
-    chunk = clip(max(CHUNK_BYTES // (number * largest), 8 * largest, n_rows // 1024), 1, n_rows)
-    at_most = tuple(min(count, n_rows) for count in counts)
-    sizes = SmoothingSizes(n_rows, grid, at_most, rows_per_chunk, BLOCK_WIDTHS[-1], chunk, number, tightens)
-    width = next(
-        (width for width in BLOCK_WIDTHS if width * sizes.solve_bytes_per_candidate <= BLOCK_BYTES), BLOCK_WIDTHS[-1]
+    kept = n_rows if every_row else min(n_rows, (overrides or {}).get("kept_rows", KEPT_ROWS))
+    chunk = clip(max(CHUNK_BYTES // (number * largest), 8 * largest, kept // 1024), 1, kept)
+    sizes = SmoothingSizes(
+        n_rows=n_rows,
+        grid=grid,
+        n_candidates=tuple(min(count, n_rows) for count in counts),
+        rows_per_chunk=rows_per_chunk,
+        block_width=BLOCK_WIDTHS[0],
+        rows_per_absorption_chunk=chunk,
+        number_bytes=number,
+        kept_rows=kept,
+        rows_per_walk_part=WALK_PART_ROWS,
+        absorption_width=ABSORPTION_WIDTHS[n_rows > WIDE_ROWS],
+        tightens=tightens,
     )
-    names = {field.name for field in fields(SmoothingSizes)}
+    of_widths = [replace(sizes, block_width=width) for width in BLOCK_WIDTHS]
+    if every_row:
+        sizes = next((each for each in of_widths if each.solve_bytes <= BLOCK_BYTES), of_widths[-1])
+    names = {field.name for field in fields(SmoothingSizes)} - {"kept_rows"}
     changed: dict[str, Any] = {name: value for name, value in (overrides or {}).items() if name in names}
-    return replace(sizes, **({"block_width": width} | changed))
+    return replace(sizes, **changed)
 
 
 def n_sampled_chunks(sizes: SmoothingSizes) -> int:
@@ -112,47 +155,71 @@ def _graph(sizes: SmoothingSizes) -> ArrayPlan:
     return ArrayPlan("graph/indices", (sizes.n_rows, k), (sizes.rows_per_chunk, k))
 
 
+def walk_entry(n_neighbors: int) -> np.dtype[Any]:
+    """Entry of one row's list by position, while rows are put into the order of the walk."""
+    return np.dtype([("key", "int64"), ("neighbors", "uint32", (n_neighbors,))])
+
+
 def _walk(sizes: SmoothingSizes, k: int) -> tuple[ArrayPlan, ArrayPlan]:
-    """The walk of one k: neighbours in the order of the walk, and the tiles that each tile reads; one file each."""
+    """The walk of one k: neighbours in the order of the walk, and the tiles that each tile reads; files of parts."""
     neighbors, reads = (sizes.n_rows, k), (number_of_tiles(sizes.n_rows), TILE_READS)
+    rows = min(sizes.rows_per_walk_part, sizes.n_rows)
     return (
-        ArrayPlan(f"walk-{k}", neighbors, neighbors, "uint32", scratch=True),
-        ArrayPlan(f"reads-{k}", reads, reads, "uint32", scratch=True),
+        ArrayPlan(f"walk-{k}", neighbors, (rows, k), "uint32", scratch=True),
+        ArrayPlan(f"reads-{k}", reads, (number_of_tiles(rows), TILE_READS), "uint32", scratch=True),
     )
 
 
 def shared_bytes(sizes: SmoothingSizes) -> int:
     """What the threads of a process share: the walk of the largest k, which is mapped."""
-    return 4 * sizes.n_rows * sizes.grid.ks[-1]
+    return sizes.n_rows * (4 * sizes.grid.ks[-1] + 4 * TILE_READS // TILE_ROWS)
 
 
-def candidates_stage(sizes: SmoothingSizes, *, with_distances: bool = True) -> Stage:
+def candidates_stage(sizes: SmoothingSizes, *, with_distances: bool = True, with_cells: bool = True) -> Stage:
     """Number the rows so that neighbours are close in memory; for every k write the walk and find the candidates.
 
-    And estimate the intrinsic dimension, where the graph has distances.
+    And estimate the intrinsic dimension, where the graph has distances. Where there are no cells, one task finds an
+    order from the whole graph.
     """
-    n, ks = sizes.n_rows, sizes.grid.ks
-    symmetric_graph_bytes = 40 * n * ks[0]  # both directions of the graph, and their sum
+    n, ks, rows, part = sizes.n_rows, sizes.grid.ks, sizes.rows_per_chunk, min(sizes.rows_per_walk_part, sizes.n_rows)
+    chunks, parts, entry = math.ceil(n / rows), math.ceil(n / part), walk_entry(ks[-1]).itemsize
+    order_rows = part if with_cells else n
+    order_bytes = (
+        64 * FLOAT_BYTES * part if with_cells else 40 * n * ks[0]
+    )  # both directions of the graph, and their sum
     number = FLOAT_BYTES if sizes.tightens else sizes.number_bytes
-    start_bytes = n * (12 * ks[-1] + 8 * FLOAT_BYTES + number * (SPECTRUM_STEPS + 4))
-    steps = (
-        Step("order", 1, symmetric_graph_bytes, work=n * ks[0]),
-        *(Step("start", 1, start_bytes, work=n * k, after=(0,)) for k in ks),
-    )
+    of_nodes = ks if sizes.nodes_of_every_k else ks[:1]
+    steps = [
+        Step("order", math.ceil(n / order_rows), order_bytes, work=n * ks[0]),
+        Step("positions", 1, 3 * FLOAT_BYTES * n, work=n, after=(0,)),
+        Step("renumber", chunks, 8 * n + 4 * rows * entry, work=n * ks[-1], after=(1,)),
+        Step("walk", parts, 4 * part * entry, work=n * sum(ks), after=(2,)),
+        Step("degrees", len(ks) if parts > 1 else 0, 4 * FLOAT_BYTES * n, work=n * sum(ks), after=(3,)),
+        Step("maxima", len(ks) * parts, 4 * FLOAT_BYTES * n, work=n * sum(ks), after=(4,)),
+        Step("choose_candidates", len(ks), FLOAT_BYTES * n, after=(5,)),
+        *(
+            Step("nodes", 1, n * number * (spectrum_steps(n) + 5), work=n * k * spectrum_steps(n), after=(3,))
+            for k in of_nodes
+        ),
+    ]
     if with_distances:
-        block = 4 * FLOAT_BYTES * sizes.rows_per_chunk * ks[-1]
-        steps += (Step("dimension", n_sampled_chunks(sizes), block, work=n * ks[-1]),)
-    order = ArrayPlan("order", (n,), (n,), "int64", scratch=True)
+        block = 4 * FLOAT_BYTES * rows * ks[-1]
+        steps.append(Step("dimension", n_sampled_chunks(sizes), block, work=n * ks[-1]))
+    scratch = (
+        ArrayPlan("order", (n,), (order_rows,), "int64", scratch=True),
+        ArrayPlan("positions", (n,), (n,), "uint32", scratch=True),
+        ArrayPlan("renumbered", (chunks * rows, entry), (rows, entry), "int8", scratch=True),
+    )
     walks = (array for k in ks for array in _walk(sizes, k))
-    return Stage("candidates", steps, reads=(_graph(sizes),) * (len(ks) + 1), writes=(order, *walks))
+    return Stage("candidates", tuple(steps), reads=(_graph(sizes), scratch[-1]), writes=(*scratch, *walks))
 
 
 def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     """Every (k, lam): absorption of all candidates, in blocks; sums and inner products; picks; the criterion."""
     n, grid, number = sizes.n_rows, sizes.grid, sizes.number_bytes
-    chunks = math.ceil(n / sizes.rows_per_absorption_chunk)
+    kept = sizes.kept_rows
+    chunks = math.ceil(kept / sizes.rows_per_absorption_chunk)
     largest, n_lams = max(sizes.n_candidates), len(grid.lams)
-    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + fallback_bytes(n)
     gram = FLOAT_BYTES * n_lams * largest * (largest + 1)
     reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
     steps: list[Step] = []
@@ -160,14 +227,20 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
         blocks, at = sizes.n_blocks(count), len(steps)
         passes = n * k * sizes.block_width * blocks
         steps += [
-            Step("solve", blocks, solve_bytes, work=passes, gathers=True),
-            Step("gram", chunks, reduce_bytes, work=n * count**2, after=(at,), recorded=False),
-            Step("criterion", chunks, reduce_bytes, work=n * grid.max_clusters, after=(at + 1,), recorded=False),
+            Step("solve", blocks, sizes.solve_bytes, work=passes, gathers=True),
+            Step("gram", chunks, reduce_bytes, work=kept * count**2, after=(at,), recorded=False),
+            Step("criterion", chunks, reduce_bytes, work=kept * grid.max_clusters, after=(at + 1,), recorded=False),
             Step("choose", 1, after=(at + 2,)),
         ]
     width, rows = sizes.block_width, sizes.rows_per_absorption_chunk
     solved = tuple(
-        ArrayPlan(f"absorption-{k}", (n_lams, count, n), (n_lams, width, rows), f"float{8 * number}", scratch=True)
+        ArrayPlan(
+            f"absorption-{k}",
+            (n_lams, count, sizes.n_kept(count)),
+            (n_lams, width, rows),
+            f"float{8 * number}",
+            scratch=True,
+        )
         for k, count in zip(grid.ks, sizes.n_candidates, strict=True)
     )
     walks = tuple(array for k in grid.ks for array in _walk(sizes, k))
@@ -178,9 +251,11 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
-    solve_bytes = sizes.block_width * sizes.solve_bytes_per_candidate + fallback_bytes(n)
-    step = Step("absorb", sizes.n_blocks(n_picks), solve_bytes, work=n * k * n_picks, gathers=True)
-    stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, sizes.block_width))
+    width = sizes.absorption_width
+    ring = FLOAT_BYTES * width * n * (ring_passes(n) + 1)
+    solve_bytes = 2 * FLOAT_BYTES * width * n + max(ring, fallback_bytes(n))  # the solution, and it by rows
+    step = Step("absorb", math.ceil(n_picks / width), solve_bytes, work=n * k * n_picks, gathers=True)
+    stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))
     return Stage("absorption", (step,), reads=_walk(sizes, k), writes=(stored,))
 
 

@@ -20,6 +20,7 @@ def smooth_row(
     out: Any,
     peaks: Any,
     row: Any,
+    first: Any,
     mean: Any,
     own: Any,
     keep: Any,
@@ -27,10 +28,11 @@ def smooth_row(
 ) -> Any:
     """Write `mean * (sum of the row's neighbours) + own * (the row) + keep * (the row of previous)` into row of `out`.
 
-    `peaks` (b,) grows to the largest absolute value that was written in each vector. `lanes` is a tuple of as many
-    integers as the block has vectors: the compiler has to know b.
+    `neighbors` holds the lists of rows from `first` on. `peaks` (2, b) grows to the largest absolute value that was
+    written in each vector, and by the value itself. `lanes` is a tuple of as many integers as the block has vectors:
+    the compiler has to know b.
     """
-    signature = types.void(neighbors, block, previous, out, peaks, row, mean, own, keep, lanes)
+    signature = types.void(neighbors, block, previous, out, peaks, row, first, mean, own, keep, lanes)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         names, width = signature.args, len(signature.args[-1])
@@ -38,7 +40,7 @@ def smooth_row(
             context.make_array(kind)(context, builder, value)
             for kind, value in zip(names[:5], arguments[:5], strict=True)
         )
-        at, mean, own, keep = arguments[5:9]
+        at, first, mean, own, keep = arguments[5:10]
         number, index = context.get_value_type(names[1].dtype), ir.IntType(64)
         vector, align = ir.VectorType(number, width), names[1].dtype.bitwidth // 8
 
@@ -55,7 +57,7 @@ def smooth_row(
             return builder.fmul(builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), everywhere), values)
 
         count = builder.extract_value(graph.shape, 1)
-        listed = builder.gep(graph.data, [builder.mul(at, count)])
+        listed = builder.gep(graph.data, [builder.mul(builder.sub(at, first), count)])
 
         def neighbor(position: Any) -> Any:
             return load(source, builder.zext(builder.load(builder.gep(listed, [position])), index))
@@ -74,6 +76,8 @@ def smooth_row(
         for size in value, builder.fneg(value):
             peak = builder.select(builder.fcmp_ordered(">", size, peak), size, peak)
         builder.store(peak, pointer(highest, index(0))).align = align
+        total = builder.fadd(load(highest, index(1)), value)
+        builder.store(total, pointer(highest, index(1))).align = align
         return context.get_dummy_value()
 
     return signature, generate

@@ -8,7 +8,7 @@ x_j holds the expected visits to point j of walks from every row, and lam x_j th
 | z      | poles     | (lam,)    | 1 / (1-lam): the systems are shifts of each other, z - W     |
 | xi     | nodes     | (m,)      | interpolation nodes: Ritz values of W, in a good order       |
 | u      | ring      | (s,n,b)   | current Newton polynomial of W times the unit vectors e_j    |
-| x      | solution  | (lam,n,b) | x_j for b points j                                           |
+| x      | solution  | (lam,m,b) | x_j for b points j, at all rows or at those that are wanted   |
 
 Newton's form of 1/(z - w), with nodes xi_0, xi_1, ...:
 
@@ -21,11 +21,14 @@ point j stay exactly 0.
 
 A change d of u in pass i (rounding, or small values that are dropped) changes the residual by d times the same factor:
 the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
+
+Since the sum is formed entry by entry, x can be had at some rows without ever being formed at the others, and the sum of
+all its entries from the sums of the u.
 """
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,28 +36,34 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import NotConvergedWarning
-from cns_dask.smoothing.passes import TILE_ROWS, add_tiles, aligned_zeros, smooth, smooth_tiles
+from cns_dask.smoothing.passes import TILE_ROWS, add_rows, add_tiles, aligned_zeros, number_of_tiles, smooth_tiles
 from cns_dask.smoothing.walk import Walk
 from cns_dask.storage.chunks import FLOAT_BYTES, clip
 
 #: Points of a block: a line of the cache in single precision, or fewer where memory ends.
 BLOCK_WIDTHS = 16, 8, 4
-#: Passes that are kept and added to the solution together.
-RING_PASSES = 8
+#: Passes that are kept and added to the solution together: fewer where memory is short, or only some rows are wanted.
+RING_PASSES, SHORT_RING_PASSES = 8, 2
+#: Rows up to which the ring is long.
+LONG_RING_ROWS = 4 * 2**20
 #: A residual of this or more is solved for in single precision.
 SINGLE_PRECISION_TOL = 1e-6
-#: Steps of the Arnoldi run that finds the nodes, at most.
-SPECTRUM_STEPS = 64
+#: Steps of the Arnoldi run that finds the nodes, at most: fewer for graphs so large that its vectors would be the
+#: largest thing in memory.
+SPECTRUM_STEPS, FEW_SPECTRUM_STEPS = 64, 32
 #: Rounds over all nodes, at most; one that leaves more than STUCK_SHARE of the residual has got stuck.
 MAX_CYCLES, STUCK_SHARE = 20, 0.5
 #: Share of the tolerance: smaller values are dropped in a pass.
 DROPPED_SHARE = 5e-4
-#: By how much an order of nodes may let the residual grow before it falls.
-LARGEST_GROWTH = 10
+#: By how much an order of nodes may let the residual grow before it falls, and points between them where that is
+#: looked at.
+LARGEST_GROWTH, BETWEEN_NODES = 10, 200
 #: Of the direct method that takes over where its factors are at most so large, at 12 bytes for each of their numbers.
 DIRECT_BYTES, FACTOR_BYTES = 128 * 2**20, 12
 #: Of the Krylov method that takes over elsewhere: restarts of a column, vectors between them, and their bytes.
 KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2 * 2**30
+#: Points that are solved once more in double precision are so many at a time.
+AGAIN_WIDTH = 4
 #: Products with W that it may take for a whole block, and entries of W that these may visit.
 KRYLOV_PASSES, KRYLOV_VISITS = 10_000, 10**11
 
@@ -63,7 +72,8 @@ KRYLOV_PASSES, KRYLOV_VISITS = 10_000, 10**11
 class SolvedBlock:
     """Some columns of (I - (1-lam) W)^-1 for every lam."""
 
-    values: FloatArray  # the columns (lam, row, point)
+    values: FloatArray  # the columns at the rows that were wanted (lam, row, point)
+    sums: FloatArray  # their sums over all rows (lam, point)
     residuals: FloatArray  # largest absolute residual of each (lam, point); it bounds the error of lam times the column
     n_passes: int  # products with W that were needed
 
@@ -78,26 +88,38 @@ def krylov_vectors(n_rows: int) -> int:
     return clip(KRYLOV_BYTES // (FLOAT_BYTES * n_rows), 20, min(KRYLOV_VECTORS, n_rows))
 
 
+def ring_passes(n_rows: int, *, some_rows: bool = False) -> int:
+    """Passes that are kept and added to the solution together."""
+    return SHORT_RING_PASSES if some_rows or n_rows > LONG_RING_ROWS else RING_PASSES
+
+
+def spectrum_steps(n_rows: int) -> int:
+    """Steps of the Arnoldi run that finds the nodes, at most."""
+    return min(n_rows, SPECTRUM_STEPS if n_rows <= LONG_RING_ROWS else FEW_SPECTRUM_STEPS)
+
+
 def fallback_bytes(n_rows: int) -> int:
-    """Memory for columns that the polynomial does not solve."""
-    return max(FLOAT_BYTES * n_rows * (krylov_vectors(n_rows) + 4), min(FACTOR_BYTES * n_rows**2, DIRECT_BYTES))
+    """Memory for columns that the polynomial does not solve in single precision; its own is free again by then."""
+    again = (ring_passes(n_rows, some_rows=True) + 1) * AGAIN_WIDTH
+    krylov = krylov_vectors(n_rows) + 4
+    return max(FLOAT_BYTES * n_rows * max(again, krylov), min(FACTOR_BYTES * n_rows**2, DIRECT_BYTES))
 
 
-def ritz_values(neighbors: IntArray, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
+def ritz_values(walk: Walk, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
     """Ritz values of W from Arnoldi's iteration on a random vector: nodes for solves at `lam` and above.
 
     There are as many as the random vector itself needs for a residual of `tol` with the polynomial that has them as its
-    zeros, within SPECTRUM_STEPS: unit vectors need about as many. Of a conjugate pair only the member with positive
+    zeros, within `spectrum_steps`: unit vectors need about as many. Of a conjugate pair only the member with positive
     imaginary part is returned.
     """
-    n_rows, dtype, pole = len(neighbors), precision_for(tol), 1 / (1 - lam)
-    n_steps = min(SPECTRUM_STEPS, n_rows)
+    n_rows, dtype, pole = walk.n_rows, precision_for(tol), 1 / (1 - lam)
+    n_steps = spectrum_steps(n_rows)
     basis: FloatArray = np.empty((n_steps + 1, n_rows), dtype)
     hessenberg = np.zeros((n_steps + 1, n_steps))
     start = np.random.default_rng(seed).standard_normal(n_rows)
     basis[0] = start / np.linalg.norm(start)
     for i in range(n_steps):
-        vector = smooth(neighbors, basis[i])
+        vector = walk.product(basis[i])
         for _ in range(2):  # once more against the loss of orthogonality
             overlap = basis[: i + 1] @ vector
             vector -= overlap @ basis[: i + 1]
@@ -116,10 +138,10 @@ def ritz_values(neighbors: IntArray, seed: int, lam: float, tol: float) -> NDArr
 def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.complex128]:
     """Order nodes so that the residual falls early and never grows much.
 
-    After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves. The next
-    one is that where this is largest (Leja's order), as long as the maximum does not grow beyond LARGEST_GROWTH by it;
-    else the one that leaves the smallest maximum. Leja's order alone takes the node next to the pole first: the
-    residual grows a few hundred times, and single precision has no digits left.
+    After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves and the
+    interval that they span. The next one is that where this is largest (Leja's order), as long as the maximum does not
+    grow beyond LARGEST_GROWTH by it; else the one that leaves the smallest maximum. Leja's order alone takes the node
+    next to the pole first: the residual grows a few hundred times, and single precision has no digits left.
 
     Examples
     --------
@@ -127,15 +149,18 @@ def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.comple
     array([0.5, 0. , 1. , 0.9])
     """
     pairs = np.where(nodes.imag != 0, nodes.conj(), np.nan)  # of a pair both members count
+    middle, half = (nodes.real.max() + nodes.real.min()) / 2, np.ptp(nodes.real) / 2
+    between = middle + half * np.cos(np.linspace(0, np.pi, BETWEEN_NODES))
+    spectrum = np.concatenate([nodes, between])
 
     def shares(members: NDArray[np.complex128]) -> FloatArray:
         """Logarithm of |(w - node) / (pole - node)|, (node, w)."""
-        distances = np.abs(nodes - members[:, None]) / np.abs(pole - members[:, None])
+        distances = np.abs(spectrum - members[:, None]) / np.abs(pole - members[:, None])
         return np.log(np.maximum(distances, np.finfo(float).tiny))
 
     steps = shares(nodes) + np.nan_to_num(shares(pairs))
     chosen: list[int] = []
-    left, reached = list(range(len(nodes))), np.zeros(len(nodes))
+    left, reached = list(range(len(nodes))), np.zeros(len(spectrum))
     while left:
         best = left[int(np.argmax(reached[left]))]
         if not chosen or (reached + steps[best]).max() > np.log(LARGEST_GROWTH):
@@ -162,8 +187,11 @@ class Pass:
     factor: FloatArray | None
 
 
-def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[Pass]]:
-    """Passes of one cycle over all nodes, in groups that are added to the solution together; a pair stays together."""
+def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray, at_once: int = RING_PASSES) -> list[list[Pass]]:
+    """Passes of one cycle over all nodes, in groups of up to `at_once` that are added to the solution together.
+
+    The two of a pair stay together.
+    """
     poles = 1 / (1 - lams)
     first_pole = poles.min()
     factor = np.ones_like(poles)  # prod (z0 - xi) / prod (z - xi) so far
@@ -182,7 +210,7 @@ def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray) -> list[list[
                 Pass(a, 1 / root, b**2 / here, poles * factor * root / there, after),
             ]
         factor = after
-        if len(groups[-1]) + len(passes) > RING_PASSES:
+        if len(groups[-1]) + len(passes) > at_once:
             groups.append([])
         groups[-1] += passes
     return groups
@@ -195,42 +223,88 @@ def solve_block(
     nodes: NDArray[np.complex128],
     tol: float,
     width: int = BLOCK_WIDTHS[0],
+    rows: IntArray | None = None,
 ) -> SolvedBlock:
-    """Solve (I - (1-lam) W) x = e_j for the points j and every lam, to a residual of `tol`.
+    """Solve (I - (1-lam) W) x = e_j for the points j and every lam, to a residual of `tol`; x at `rows`, or at all.
 
     Several points in the place of one are solved for their sum. Values are in single precision where `tol` allows it.
-    What the polynomial does not solve, because lam is far below 1/sqrt(n), is solved directly where that needs little
-    memory, and by a Krylov method within a budget elsewhere. The block is computed `width` points wide, however
-    many there are: that is compiled once.
+    What the polynomial does not solve there is tried in double precision, and what it does not solve at all, because
+    lam is far below 1/sqrt(n), is solved directly where that needs little memory, and by a Krylov method within a
+    budget elsewhere. The block is computed `width` points wide, however many there are: that is compiled once.
 
     Examples
     --------
     >>> from cns_dask.smoothing.walk import walk_on
     >>> pair = walk_on(np.array([[0, 1], [1, 0]]))
-    >>> nodes = ritz_values(pair.neighbors, 0, 0.5, 1e-12)
+    >>> nodes = ritz_values(pair, 0, 0.5, 1e-12)
     >>> solve_block(pair, np.array([0]), np.array([0.5]), nodes, 1e-12).values.round(6)
     array([[[1.5],
             [0.5]]])
     """
     lams = np.asarray(lams, dtype=np.float64)
-    solve = _NewtonSolve(walk, [np.atleast_1d(each) for each in points], lams, tol, width)
-    solve.run(newton_passes(nodes, lams))
-    values, residuals, n_passes = solve.solution[:, :, : len(points)], solve.residuals, solve.n_passes
+    some = [np.atleast_1d(each) for each in points]
+    groups = newton_passes(nodes, lams, ring_passes(walk.n_rows, some_rows=rows is not None))
+    block = _newton(walk, some, lams, groups, tol, width, rows, precision_for(tol))
+    unsolved = _unsolved(block, tol)
+    if unsolved.size and block.values.dtype == np.float32:
+        for start in range(0, len(unsolved), AGAIN_WIDTH):
+            again = unsolved[start : start + AGAIN_WIDTH]
+            double = _newton(walk, [some[at] for at in again], lams, groups, tol, AGAIN_WIDTH, rows, np.float64)
+            _replace(block, again, double)
+            block = replace(block, n_passes=block.n_passes + double.n_passes)
+        unsolved = _unsolved(block, tol)
+    return _without_polynomial(block, walk, some, lams, tol, rows) if unsolved.size else block
+
+
+def _unsolved(block: SolvedBlock, tol: float) -> IntArray:
+    """The points of a block that are not solved for every lam."""
+    return np.flatnonzero(~(block.residuals <= tol).all(axis=0))
+
+
+def _replace(block: SolvedBlock, points: IntArray, other: SolvedBlock) -> None:
+    """Put other columns in the place of those of some points."""
+    block.values[:, :, points], block.sums[:, points] = other.values, other.sums
+    block.residuals[:, points] = other.residuals
+
+
+def _newton(
+    walk: Walk,
+    points: Sequence[IntArray],
+    lams: FloatArray,
+    groups: list[list[Pass]],
+    tol: float,
+    width: int,
+    rows: IntArray | None,
+    dtype: type[np.floating[Any]],
+) -> SolvedBlock:
+    """Solve some points by the polynomial; what it does not solve has a residual of infinity."""
+    solve = _NewtonSolve(walk, points, lams, tol, width, rows, dtype)
+    solve.run(groups)
+    return SolvedBlock(solve.solution[:, :, : len(points)], solve.sums, solve.residuals, solve.n_passes)
+
+
+def _without_polynomial(
+    block: SolvedBlock, walk: Walk, points: Sequence[IntArray], lams: FloatArray, tol: float, rows: IntArray | None
+) -> SolvedBlock:
+    """Solve what is not solved yet directly, or by a Krylov method within a budget."""
+    values, residuals, n_passes = block.values, block.residuals, block.n_passes
     unsolved = np.argwhere(~(residuals <= tol))
-    if unsolved.size and _factor_bytes(walk.neighbors) <= DIRECT_BYTES:
+    wanted = slice(None) if rows is None else rows
+    if walk.n_rows <= LONG_RING_ROWS and _factor_bytes(walk.neighbors) <= DIRECT_BYTES:
         for at in np.unique(unsolved[:, 0]):
             columns = unsolved[unsolved[:, 0] == at, 1]
-            some = [solve.points[column] for column in columns]
-            values[at][:, columns], residuals[at, columns] = _direct(walk.neighbors, some, lams[at])
-        return SolvedBlock(values, residuals, n_passes)
-    budget = min(KRYLOV_PASSES, KRYLOV_VISITS // walk.neighbors.size)
+            whole, residuals[at, columns] = _direct(walk, [points[column] for column in columns], lams[at])
+            values[at][:, columns], block.sums[at, columns] = whole[wanted], whole.sum(axis=0)
+        return block
+    budget, spent = min(KRYLOV_PASSES, KRYLOV_VISITS // (walk.n_rows * walk.n_neighbors)), 0
     for left, (at, column) in zip(range(len(unsolved), 0, -1), unsolved, strict=True):
-        share = (budget - (n_passes - solve.n_passes)) // left
-        values[at, :, column], residuals[at, column], passes = _krylov(
-            walk.neighbors, solve.points[column], lams[at], values[at, :, column], tol, share
+        start = values[at, :, column] if rows is None else None
+        column_values, residuals[at, column], passes = _krylov(
+            walk, points[column], lams[at], start, tol, (budget - spent) // left
         )
-        n_passes += passes
-    return SolvedBlock(values, residuals, n_passes)
+        values[at, :, column], block.sums[at, column] = column_values[wanted], column_values.sum()
+        spent += passes
+    return replace(block, n_passes=n_passes + spent)
 
 
 class _NewtonSolve:
@@ -239,22 +313,35 @@ class _NewtonSolve:
     A point that is solved, or that the polynomial cannot solve, becomes 0 and takes no further part.
     """
 
-    def __init__(self, walk: Walk, points: Sequence[IntArray], lams: FloatArray, tol: float, width: int) -> None:
-        dtype, n_rows, n_points = precision_for(tol), len(walk.neighbors), len(points)
+    def __init__(
+        self,
+        walk: Walk,
+        points: Sequence[IntArray],
+        lams: FloatArray,
+        tol: float,
+        width: int,
+        rows: IntArray | None,
+        dtype: type[np.floating[Any]],
+    ) -> None:
+        n_rows, n_points = walk.n_rows, len(points)
         self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
-        self.points = points
+        self._rows = rows
         self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
         self._hopeless = tol / (10 * self._epsilon)  # a larger residual has lost its digits
-        self._ring = aligned_zeros((RING_PASSES + 1, n_rows, width), dtype)
-        self._live = np.zeros((len(self._ring), len(walk.reads)), np.bool_)
+        slots = ring_passes(n_rows, some_rows=rows is not None) + 1
+        self._ring = aligned_zeros((slots, n_rows, width), dtype)
+        self._live = np.zeros((slots, number_of_tiles(n_rows)), np.bool_)
+        self._totals = np.zeros(width)  # sum of u, by point
         for column, each in enumerate(points):
             self._ring[0, each, column] = 1
             self._live[0, each // TILE_ROWS] = True
+            self._totals[column] = len(each)
         self._now = 0  # where u is in the ring
         self._peaks = np.zeros(width, dtype)  # largest absolute value of u, by point
         self._changes = np.zeros(n_points)  # what was dropped or rounded so far
         self._active = np.ones(n_points, np.bool_)
-        self.solution = aligned_zeros((len(lams), n_rows, width), dtype)
+        self.solution = aligned_zeros((len(lams), n_rows if rows is None else len(rows), width), dtype)
+        self.sums = np.zeros((len(lams), n_points))
         self.residuals = np.full((len(lams), n_points), np.inf)
         self.n_passes = 0
 
@@ -277,18 +364,26 @@ class _NewtonSolve:
         first, weights = self._now, []
         for step in group:
             weights.append(factor * step.weights)
+            self.sums += weights[-1][:, None] * self._totals[: self._n_points]
             self._smooth(step)
             if step.factor is not None:
                 self._retire_solved(factor * step.factor)
             if not self._active.any():
                 break
-        add_tiles(np.stack(weights, axis=1).astype(self._ring.dtype), self._ring, self._live, first, self.solution)
+        added = np.stack(weights, axis=1).astype(self._ring.dtype), self._ring, self._live, first
+        if self._rows is None:
+            add_tiles(*added, self.solution)
+        else:
+            add_rows(*added, self._rows, self.solution)
 
     def _smooth(self, step: Pass) -> None:
         """One pass: the next u."""
         coefficients = step.shift, step.scale, step.keep, self._drop
-        graph = self._walk.neighbors, self._walk.reads
-        smooth_tiles(*graph, self._ring, self._live, self._now, *coefficients, self._lanes, self._peaks)
+        self._peaks[:], self._totals[:] = 0, 0
+        for part in self._walk.parts:
+            rows = part.neighbors, part.reads, part.first_row
+            ring = self._ring, self._live, self._now
+            smooth_tiles(*rows, *ring, *coefficients, self._lanes, self._peaks, self._totals)
         self._now = (self._now + 1) % len(self._ring)
         self.n_passes += 1
         self._changes += self._drop + self._epsilon * self._peaks[: self._n_points]
@@ -305,11 +400,12 @@ class _NewtonSolve:
         if points.any():
             self._active &= ~points
             self._ring[self._now][:, np.flatnonzero(points)] = 0
+            self._totals[np.flatnonzero(points)] = 0
 
 
-def residual_of(neighbors: IntArray, point: int | IntArray, lam: float, values: FloatArray) -> float:
+def residual_of(walk: Walk, point: int | IntArray, lam: float, values: FloatArray) -> float:
     """Largest absolute residual of one column; error of lam x <= max|r|, because W is stochastic."""
-    residual = values - (1 - lam) * smooth(neighbors, values)
+    residual = values - (1 - lam) * walk.product(values)
     residual[point] -= 1
     return float(np.abs(residual).max())
 
@@ -328,7 +424,7 @@ def _factor_bytes(neighbors: IntArray) -> int:
     return FACTOR_BYTES * min(envelope, n_rows**2)
 
 
-def _direct(neighbors: IntArray, points: Sequence[IntArray], lam: float) -> tuple[FloatArray, list[float]]:
+def _direct(walk: Walk, points: Sequence[IntArray], lam: float) -> tuple[FloatArray, list[float]]:
     """Solve some columns for one lam by sparse factors; and their residuals.
 
     Every row of I - (1-lam) W is dominated by its diagonal, so no pivots are needed; nothing is subtracted, and what is
@@ -337,7 +433,7 @@ def _direct(neighbors: IntArray, points: Sequence[IntArray], lam: float) -> tupl
     from scipy.sparse import csc_matrix, identity
     from scipy.sparse.linalg import splu
 
-    n_rows, k = neighbors.shape
+    neighbors, n_rows, k = walk.neighbors, walk.n_rows, walk.n_neighbors
     W = csc_matrix((np.full(neighbors.size, 1 / k), (np.repeat(np.arange(n_rows), k), neighbors.ravel())))
     factors = splu(
         csc_matrix(identity(n_rows) - (1 - lam) * W),
@@ -350,13 +446,13 @@ def _direct(neighbors: IntArray, points: Sequence[IntArray], lam: float) -> tupl
         units[each, column] = 1
     values = factors.solve(units)
     return values, [
-        residual_of(neighbors, each, lam, np.ascontiguousarray(column))
+        residual_of(walk, each, lam, np.ascontiguousarray(column))
         for each, column in zip(points, values.T, strict=True)
     ]
 
 
 def _krylov(
-    neighbors: IntArray, point: IntArray, lam: float, start: FloatArray, tol: float, n_passes: int
+    walk: Walk, point: IntArray, lam: float, start: FloatArray | None, tol: float, n_passes: int
 ) -> tuple[FloatArray, float, int]:
     """Solve one column for one lam with GMRES, starting from what is there if it is usable.
 
@@ -364,22 +460,22 @@ def _krylov(
     """
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    n_rows, counted = len(neighbors), [0]
+    n_rows, counted = walk.n_rows, [0]
     unit = np.zeros(n_rows)
     unit[point] = 1
 
     def product(x: FloatArray) -> FloatArray:
         counted[0] += 1
-        return np.asarray(x - (1 - lam) * smooth(neighbors, x.ravel()))
+        return np.asarray(x - (1 - lam) * walk.product(x.ravel()))
 
-    is_usable = bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
-    values = start.astype(np.float64) if is_usable else np.zeros(n_rows)
+    is_usable = start is not None and bool(np.abs(start).max() * lam <= 2)  # a true column times lam is at most 1
+    values = start.astype(np.float64) if start is not None and is_usable else np.zeros(n_rows)
     restart = min(krylov_vectors(n_rows), max(1, n_passes))
     cycles = min(KRYLOV_CYCLES, n_passes // restart)
     if cycles > 0:
         matrix = LinearOperator((n_rows, n_rows), matvec=product, dtype=float)
         values, _ = gmres(matrix, unit, x0=values, rtol=0, atol=tol, restart=restart, maxiter=cycles)
-    return values, residual_of(neighbors, point, lam, values), counted[0]
+    return values, residual_of(walk, point, lam, values), counted[0]
 
 
 def warn_if_not_converged(residual: float, name: str, tol: float, consequence: str) -> None:

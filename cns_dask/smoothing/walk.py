@@ -6,28 +6,61 @@ product is that of reaching these rows in memory, so for products the rows are n
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cns_dask.array_types import ArrayLike, IntArray
+from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.errors import InvalidTypeError, NotAResultError
 from cns_dask.neighbors.graph import NeighborGraph
 from cns_dask.settings import check_integer
-from cns_dask.smoothing.passes import tile_reads
+from cns_dask.smoothing.passes import smooth, tile_reads
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+LEAF_ROWS = 32  # that are not put in any order
+
+
+@dataclass(frozen=True)
+class WalkPart:
+    """Consecutive rows of a walk: whole tiles of them, but for the last part."""
+
+    first_row: int
+    #: The k neighbours of each of its rows, by their new numbers (m, k), unsigned: they index without a check of sign
+    neighbors: ArrayLike
+    reads: ArrayLike  # tiles of rows in which each of its tiles has neighbours (tile, TILE_READS)
+
 
 @dataclass(frozen=True)
 class Walk:
-    """The random walk on the graph of one k, that is W, with rows numbered so that neighbours lie close together."""
+    """The random walk on the graph of one k, that is W, with rows numbered so that neighbours lie close together.
 
-    #: The k neighbours of every row, by their new numbers (n, k), unsigned: they index without a check of their sign
-    neighbors: ArrayLike
-    reads: ArrayLike  # tiles of rows in which each tile has neighbours (tile, TILE_READS)
+    It comes in parts, which may be mapped from files: several tasks write them, and every solve reads them all.
+    """
+
+    parts: tuple[WalkPart, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.parts[-1].first_row + len(self.parts[-1].neighbors)
+
+    @property
+    def n_neighbors(self) -> int:
+        """K."""
+        return int(self.parts[0].neighbors.shape[1])
+
+    @property
+    def neighbors(self) -> IntArray:
+        """The lists of all rows (n, k), in memory."""
+        return np.concatenate([part.neighbors for part in self.parts])
+
+    def product(self, values: FloatArray) -> FloatArray:
+        """W @ values (n,)."""
+        return np.concatenate([smooth(part.neighbors, values) for part in self.parts])
 
 
 def order_rows(neighbors: IntArray) -> IntArray:
@@ -50,6 +83,32 @@ def positions_in(order: IntArray) -> IntArray:
     return positions
 
 
+def order_in_cells(points: FloatArray, cells: IntArray) -> IntArray:
+    """Positions of points that lie cell after cell (m,), in an order in which near ones are closer still.
+
+    Each cell is halved along its widest axis, and each half again. It costs a fraction of an order of the whole graph,
+    needs no more than the cell at a time, and products with W are as fast or faster (measured against reverse
+    Cuthill-McKee: two moons twice as fast, MNIST 1.2 times, a 16-d mixture the same).
+
+    Examples
+    --------
+    >>> order_in_cells(np.array([[3.0], [1.0], [2.0], [0.0], [5.0]] * 9), np.zeros(45, int))[:9]
+    array([ 3,  8, 13, 18, 23, 28, 33, 38, 43])
+    """
+    edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+    leaves = [leaf for start, stop in itertools.pairwise(edges) for leaf in _halves(points, np.arange(start, stop))]
+    return np.concatenate(leaves)
+
+
+def _halves(points: FloatArray, some: IntArray) -> list[IntArray]:
+    if len(some) <= LEAF_ROWS:
+        return [some]
+    values = points[some]
+    axis, half = int(np.argmax(np.ptp(values, axis=0))), len(some) // 2
+    ordered = some[np.argsort(values[:, axis], kind="stable")]
+    return [*_halves(points, ordered[:half]), *_halves(points, ordered[half:])]
+
+
 def walk_on(indices: ArrayLike, n_neighbors: int | None = None, order: IntArray | None = None) -> Walk:
     """W for one k: the first `n_neighbors` of every list, with rows numbered by their position in `order`.
 
@@ -61,11 +120,20 @@ def walk_on(indices: ArrayLike, n_neighbors: int | None = None, order: IntArray 
     step = getattr(indices, "chunks", (n_rows,))[0]
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        listed = np.asarray(indices[rows])[:, :k]
-        if listed.min() < 0 or listed.max() >= n_rows:
-            raise NotAResultError("This is not a result of cns_dask: its graph lists rows that do not exist.")
-        neighbors[position[rows]] = position[listed]
-    return Walk(neighbors, tile_reads(neighbors))
+        neighbors[position[rows]] = renumbered(np.asarray(indices[rows])[:, :k], position)
+    return Walk((walk_part(neighbors, 0, n_rows),))
+
+
+def walk_part(neighbors: IntArray, first_row: int, n_rows: int) -> WalkPart:
+    """Some rows of a walk of `n_rows`, from their lists."""
+    return WalkPart(first_row, neighbors, tile_reads(neighbors, first_row, n_rows))
+
+
+def renumbered(listed: IntArray, position: IntArray) -> IntArray:
+    """Lists of rows by their positions in the walk; `position` (n,) tells that of every row."""
+    if listed.min() < 0 or listed.max() >= len(position):
+        raise NotAResultError("This is not a result of cns_dask: its graph lists rows that do not exist.")
+    return np.asarray(position[listed])
 
 
 def transition_matrix(graph: NeighborGraph, n_neighbors: int | None = None) -> csr_matrix:

@@ -18,7 +18,7 @@ def graph(n_rows, n_features=2, k=6, seed=0, apart=0.0):
 
 def solve(neighbors, rows, lams, tol, nodes=None, **more):
     walk = walk_on(neighbors)
-    nodes = ritz_values(walk.neighbors, 0, lams.min(), tol) if nodes is None else nodes
+    nodes = ritz_values(walk, 0, lams.min(), tol) if nodes is None else nodes
     return solve_block(walk, rows, lams, nodes, tol, **more)
 
 
@@ -65,7 +65,7 @@ def test_rows_that_cannot_reach_the_point_stay_exactly_zero(tol):
 @pytest.mark.parametrize("tol", [1e-4, 1e-12])
 def test_columns_do_not_depend_on_their_block_to_the_last_bit(tol):
     walk, rows = walk_on(graph(2000)), np.arange(12)
-    nodes = ritz_values(walk.neighbors, 0, LAMS[0], tol)
+    nodes = ritz_values(walk, 0, LAMS[0], tol)
     whole = solve_block(walk, rows, LAMS, nodes, tol, 16)
     for width in (16, 8, 4):
         for start in range(0, 12, width):
@@ -79,7 +79,7 @@ def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
     """A long chain of points: a column is felt by a few tiles of its rows alone."""
     neighbors = oracle.neighbors(oracle.distances(np.arange(3000.0)[:, None]), 5)
     lams, rows = np.array([0.01, 0.03]), np.array([1500])
-    nodes = ritz_values(neighbors, 0, 0.01, 1e-5)
+    nodes = ritz_values(walk_on(neighbors), 0, 0.01, 1e-5)
     local = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (local.values[0, :, 0] != 0).mean() < 0.2
     monkeypatch.setattr(solver, "DROPPED_SHARE", 0.0)
@@ -93,7 +93,7 @@ def test_numbering_of_the_rows_does_not_matter():
     order = order_rows(neighbors)
     position = positions_in(order)
     walk, rows = walk_on(neighbors, order=order), np.array([3, 77])
-    block = solve_block(walk, position[rows], LAMS, ritz_values(walk.neighbors, 0, LAMS[0], 1e-12), 1e-12)
+    block = solve_block(walk, position[rows], LAMS, ritz_values(walk, 0, LAMS[0], 1e-12), 1e-12)
     plain = solve(neighbors, rows, LAMS, 1e-12)
     np.testing.assert_allclose(block.values[:, position], plain.values, atol=1e-10)
 
@@ -197,7 +197,7 @@ def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
 
 def test_ritz_values_are_eigenvalues_when_the_iteration_runs_to_the_end():
     neighbors = graph(30, k=4)
-    nodes = ritz_values(neighbors, 0, 0.05, 1e-13)
+    nodes = ritz_values(walk_on(neighbors), 0, 0.05, 1e-13)
     exact = np.linalg.eigvals(oracle.transition(neighbors))
     distance = np.abs(nodes[:, None] - exact[None]).min(axis=1)
     assert distance.max() < 1e-5
