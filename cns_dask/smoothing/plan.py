@@ -22,8 +22,8 @@ from cns_dask.storage.layout import ArrayPlan
 BLOCK_BYTES = 2 * 2**30
 #: Rows at which the absorption of all candidates is kept while the grid is evaluated: up to so many all of them, above
 #: every so-manieth of the order in which rows lie close together. Means over them stand for means over all rows; their
-#: noise, about one part in 500, is that which the verdict measures. What is stored in the end is known at all rows.
-KEPT_ROWS = 2**18
+#: noise, about one part in 250, is that which the verdict measures. What is stored in the end is known at all rows.
+KEPT_ROWS = 2**16
 #: Rows of one part of a walk: a file, and the work of one task.
 WALK_PART_ROWS = 2**18
 #: Up to so many rows every k has nodes of its own; above, all have those of the smallest k, which are nearly as good.

@@ -61,7 +61,7 @@ LARGEST_GROWTH, BETWEEN_NODES = 10, 200
 #: Of the direct method that takes over where its factors are at most so large, at 12 bytes for each of their numbers.
 DIRECT_BYTES, FACTOR_BYTES = 128 * 2**20, 12
 #: Of the Krylov method that takes over elsewhere: restarts of a column, vectors between them, and their bytes.
-KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2 * 2**30
+KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2**30
 #: Points that are solved once more in double precision are so many at a time.
 AGAIN_WIDTH = 4
 #: Products with W that it may take for a whole block, and entries of W that these may visit.

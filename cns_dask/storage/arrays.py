@@ -209,7 +209,8 @@ class StoredArray:
         return True
 
     def __setitem__(self, selection: Any, values: Any) -> None:
-        self._array[selection] = values
+        if self._mapped is None or self._array.read_only or not self._mapped.write(selection, values):
+            self._array[selection] = values
 
 
 def open_array(path: str, component: str | None = None) -> da.Array:

@@ -23,7 +23,7 @@ def test_criterion_of_all_n_clusters_in_one_pass_equals_the_definition():
     blocks = slice(0, 20), slice(20, 50)
     stored = lam * x[:, :, np.argsort(slots)].transpose(0, 2, 1)
     sums = [largest_memberships_block(stored, rows, slots, picks[None]) for rows in blocks]
-    (values,) = criterion_of_lams(sums, n, k, (lam,), limit=6).values
+    (values,) = criterion_of_lams(sums, n, n, k, (lam,), limit=6).values
     for K in range(2, 5):
         F = oracle.memberships(lam * x[0][:, picks[:K]])
         C = F.max(axis=1).mean() - (n - K + K**2) / (n * K)
@@ -62,7 +62,7 @@ def test_parts_sum_to_the_total_and_sizes_are_those_of_labels_for_any_blocks_of_
 def test_the_criterion_of_parts_is_that_of_their_rows_alone_and_the_smallest_cluster_is_counted():
     stored = 0.1 * np.random.default_rng(3).random((2, 5, 64))  # as many rows in each part
     picks, lams = np.array([[0, 2, 4], [1, 3, 0]]), (0.1, 0.2)
-    found = criterion_of_lams([tuple(cut_sums(stored, picks, 64))], 64, 7, lams, limit=4)
+    found = criterion_of_lams([tuple(cut_sums(stored, picks, 64))], 64, 64, 7, lams, limit=4)
     assert found.parts.shape == (PARTS, 2, 4)
     np.testing.assert_allclose(found.parts[:, :, :3].mean(axis=0), found.values[:, :3], atol=1e-12)
     assert found.parts[:, :, 1:3].std(axis=0).min() > 0
@@ -119,3 +119,14 @@ def test_one_cell_has_no_margin_and_none_is_an_error():
     assert choose(surface, GRID, 100).margin is None
     with pytest.raises(ValueError, match="No grid point has 3 clusters"):
         choose(surface, GRID, 100, n_clusters=3)
+
+
+def test_sums_over_some_rows_stand_for_all():
+    stored = 0.1 * np.random.default_rng(4).random((1, 4, 800))
+    picks, lams = np.array([[0, 2, 3]]), (0.1,)
+    doubled = np.concatenate([stored, stored], axis=2)
+    all_rows = criterion_of_lams([tuple(cut_sums(doubled, picks, 1600))], 1600, 1600, 7, lams, limit=3)
+    half = criterion_of_lams([tuple(cut_sums(stored, picks, 800))], 1600, 800, 7, lams, limit=3)
+    np.testing.assert_allclose(half.values, all_rows.values, rtol=1e-12)
+    np.testing.assert_allclose(half.parts, all_rows.parts, rtol=1e-9)
+    np.testing.assert_array_equal(half.smallest, all_rows.smallest)

@@ -23,7 +23,6 @@ from cns_dask.smoothing.grid import (
 )
 from cns_dask.smoothing.plan import size_smoothing, smoothing_stages
 from cns_dask.smoothing.solver import solve_block
-from cns_dask.smoothing.walk import positions_in, walk_on
 
 GRID = Grid((4, 7, 10), (0.04, 0.1, 0.2), 8)
 N_ROWS, TOL = 300, 1e-11
@@ -341,29 +340,16 @@ def test_stages_run_as_they_are_described(neighbors, points, tmp_path):
     assert run.progress.stages == ["candidates", "evaluate", "absorption"]
     assert run.progress.finished == run.progress.planned
     counts = [result.n_candidates[k] for k in GRID.ks]
-    blocks, kept = sum(-(-count // 4) for count in counts), -(-result.selection.used.n_clusters // 4)
-    assert kept == 2
-    assert run.progress.planned == {"candidates": 1 + 3 + 5, "evaluate": blocks + 3, "absorption": kept}
+    blocks, kept = sum(-(-count // 4) for count in counts), -(-result.selection.used.n_clusters // 8)
+    assert kept == 1
+    chunks, of_walks = 5, 1 + 1 + 3 + 3 + 3  # order and positions; parts, maxima, candidates and nodes of every k
+    assert run.progress.planned == {"candidates": of_walks + 2 * chunks + 1, "evaluate": blocks + 3, "absorption": kept}
     described = {stage.name: stage for stage in smoothing_stages(begin(tmp_path, neighbors, points)[1])}
     assert set(run.progress.stages) < set(described)
 
 
-def test_walks_are_those_of_the_graph_in_one_order_for_all_k(neighbors, points, tmp_path):
-    run, sizes = begin(tmp_path, neighbors, points, cap=10)
-    walks, dimension = start_walks(run, sizes, 10, TOL, seed=0, cover=False)
-    assert dimension is not None
-    order = walks[4].order[...]
-    for k, walk in walks.items():
-        expected = walk_on(neighbors, k, order)
-        np.testing.assert_array_equal(walk.neighbors[...], expected.neighbors)
-        np.testing.assert_array_equal(walk.reads[...], expected.reads)
-        np.testing.assert_array_equal(walk.start.positions, positions_in(order)[walk.start.candidates.rows])
-        expected = oracle.candidates(neighbors[:, :k], oracle.distances(points), 10)
-        np.testing.assert_array_equal(walk.start.candidates.rows, expected)
-
-
 def test_sums_over_rows_do_not_depend_on_what_tells_that_blocks_are_there():
     absorption = np.random.default_rng(0).random((2, 5, 40))
-    gram = gram_of_rows([(1e-9, 30)], absorption, slice(10, 30), np.array([3, 12, 29, 30, 39]))
+    gram = gram_of_rows([(1e-9, 30, None)], absorption, slice(10, 30), np.array([3, 12, 29, 30, 39]))
     np.testing.assert_allclose(gram.sums, absorption[:, :, 10:30].sum(axis=2))
     np.testing.assert_allclose(gram.products, np.einsum("lir,ljr->lij", *[absorption[:, :, 10:30]] * 2))

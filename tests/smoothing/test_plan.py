@@ -21,7 +21,7 @@ from cns_dask.smoothing.plan import (
     smoothing_stages,
     with_counts,
 )
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, fallback_bytes
+from cns_dask.smoothing.solver import BLOCK_WIDTHS
 
 GRID = Grid((9, 18), (0.01, 0.02), 30)
 
@@ -39,11 +39,12 @@ def test_blocks_are_bounded_for_any_size(n_rows, n_features, cap, method, tol):
     sizes = size_smoothing(n_rows, rows, grid, cap, tol)
     stages = smoothing_stages(sizes)
     plan = Plan(stages, shared_bytes(sizes))
-    fallback = fallback_bytes(n_rows)
-    solving = plan.stage("evaluate").steps[0].task_bytes
     assert plan.stage("evaluate").steps[0].name == "solve"
     assert sizes.rows_per_chunk == rows
-    assert sizes.block_width == BLOCK_WIDTHS[-1] or solving <= BLOCK_BYTES + fallback
+    every_row = size_smoothing(n_rows, rows, grid, cap, tol, every_row=True)
+    assert every_row.block_width == BLOCK_WIDTHS[-1] or every_row.solve_bytes <= BLOCK_BYTES
+    assert every_row.keeps_all_rows
+    assert sizes.solve_bytes <= 300 * n_rows * sizes.number_bytes // 4 + 1.5 * 2**30  # three passes of 16 candidates
     assert 1 <= sizes.rows_per_absorption_chunk <= n_rows
     assert plan.worker_bytes(2) > plan.worker_bytes(1) > max(stage.task_bytes for stage in stages)
 
@@ -62,7 +63,7 @@ def test_a_whole_fit_has_the_stages_in_the_order_in_which_they_run():
         *("preprocess", "points", "cells", "calibrate", "neighbors"),
         *smoothing,
     ]
-    assert plan.shared_bytes == 4 * 50_000 * graph_sizes.n_neighbors
+    assert plan.shared_bytes == 50_000 * (4 * graph_sizes.n_neighbors + 4)
     assert plan.disk_bytes == sum(array.nbytes for stage in plan.stages for array in stage.writes)
     assert plan.n_tasks == sum(step.tasks for stage in plan.stages for step in stage.steps)
     graph_sizes, sizes = plan_sizes(50_000, 1, Settings(), method="exact")
@@ -106,7 +107,7 @@ def test_memberships_have_the_rows_of_the_input_where_some_were_skipped():
     assert (skipping.array("labels").shape, skipping.n_tasks) == ((9000,), 18)
     assert memberships_stage(sizes).array("memberships").shape == (8000, 30)
     assert absorption_stage(sizes, 7).array("absorption").shape == (8000, 7)
-    assert absorption_stage(sizes).array("absorption").chunks == (1024, 16)
+    assert absorption_stage(sizes).array("absorption").chunks == (1024, 8)
 
 
 @pytest.mark.parametrize("n_rows", [1, 99, 100, 101])

@@ -47,7 +47,7 @@ def test_error_bound_lam_x_is_at_most_the_residual(tol, dtype):
         dense = oracle.columns(oracle.transition(neighbors), lam, rows)
         errors = np.abs(lam * (block.values[at] - dense)).max(axis=0)
         assert (errors <= block.residuals[at]).all()
-        exact = [residual_of(neighbors, row, lam, block.values[at, :, row].astype(float)) for row in rows]
+        exact = [residual_of(walk_on(neighbors), row, lam, block.values[at, :, row].astype(float)) for row in rows]
         np.testing.assert_array_less(exact, block.residuals[at])
         np.testing.assert_allclose(block.residuals[at], exact, atol=0.2 * tol)
     assert tol / 1e4 < block.residuals.max() <= tol
@@ -136,7 +136,7 @@ def test_several_points_in_the_place_of_one_are_the_sum_of_their_columns(tol):
             assert np.abs(lam * (block.values[at, :, column] - of_points)).max() <= bound
             dense = oracle.columns(oracle.transition(neighbors), lam, points).sum(axis=1)
             assert np.abs(lam * (block.values[at, :, column] - dense)).max() <= block.residuals[at, column]
-            exact = residual_of(neighbors, points, lam, block.values[at, :, column].astype(float))
+            exact = residual_of(walk_on(neighbors), points, lam, block.values[at, :, column].astype(float))
             assert exact <= block.residuals[at, column]
 
 
@@ -192,7 +192,7 @@ def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
     neighbors = graph(300)
     block = solve(neighbors, np.array([3]), np.array([0.01]), 1e-10, np.array([0.0 + 0j]))
     assert block.residuals.max() > 1e-10
-    assert block.residuals[0, 0] == residual_of(neighbors, 3, 0.01, block.values[0, :, 0])
+    assert block.residuals[0, 0] == residual_of(walk_on(neighbors), 3, 0.01, block.values[0, :, 0])
 
 
 def test_ritz_values_are_eigenvalues_when_the_iteration_runs_to_the_end():
@@ -229,3 +229,38 @@ def test_newton_form_of_the_resolvent(w):
             u, before = step.scale * (w - step.shift) * u + step.keep * before, u
     z = 1 / (1 - LAMS)
     np.testing.assert_allclose(total + factor * u * z / (z - w), z / (z - w), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-10])
+def test_columns_at_some_rows_are_those_at_all_rows(tol):
+    """Also those that are solved once more in double precision, or without the polynomial."""
+    walk, points, rows = walk_on(graph(500, 2)), np.array([3, 77, 400]), np.array([499, 3, 0, 3])
+    for nodes in (ritz_values(walk, 0, LAMS[0], tol), np.array([0.5 + 0j])):
+        whole, some = (solve_block(walk, points, LAMS, nodes, tol, 4, each) for each in (None, rows))
+        np.testing.assert_allclose(some.values, whole.values[:, rows], atol=30 * tol)
+        np.testing.assert_allclose(some.sums, whole.values.sum(axis=1, dtype=float), rtol=1e-3)
+        np.testing.assert_allclose(some.sums, whole.sums, rtol=1e-3)
+        assert some.residuals.max() <= tol
+
+
+def test_what_single_precision_does_not_solve_is_solved_in_double(monkeypatch):
+    """With a hopeless limit that float32 always exceeds, the same polynomial in float64 has to do it alone."""
+    walk = walk_on(graph(500, 2))
+    nodes, types = ritz_values(walk, 0, LAMS[0], 1e-4), []
+    newton = solver._newton
+
+    def counted(*arguments):
+        types.append(arguments[-1])
+        block = newton(*arguments)
+        if arguments[-1] is np.float32:
+            block.residuals[:, 1] = np.inf
+        return block
+
+    expected = solve_block(walk, np.array([3, 77, 400]), LAMS, nodes, 1e-4)
+    monkeypatch.setattr(solver, "_newton", counted)
+    monkeypatch.setattr(solver, "_without_polynomial", None)
+    block = solve_block(walk, np.array([3, 77, 400]), LAMS, nodes, 1e-4)
+    assert types == [np.float32, np.float64]
+    assert block.residuals.max() <= 1e-4
+    np.testing.assert_allclose(block.values, expected.values, atol=1e-2)
+    np.testing.assert_array_equal(block.values[:, :, [0, 2]], expected.values[:, :, [0, 2]])
