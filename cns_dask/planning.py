@@ -23,9 +23,9 @@ from cns_dask.execution.forecast import (
 from cns_dask.execution.plan import Plan
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
-from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.pipeline import fit
 from cns_dask.settings import MAX_ROWS, Settings, check_integer, check_settings, choose_method
+from cns_dask.sizing import plan_sizes, plan_stages
 from cns_dask.smoothing.passes import TILE_ROWS, aligned_zeros, smooth_tiles
 from cns_dask.smoothing.solver import BLOCK_WIDTHS
 from cns_dask.smoothing.walk import walk_on

@@ -4,8 +4,9 @@ import pytest
 
 from cns_dask import CNS
 from cns_dask.errors import InvalidDataError, InvalidSettingError
-from cns_dask.jobs import plan_sizes, plan_stages, prepare, size_overrides
+from cns_dask.jobs import prepare
 from cns_dask.settings import Settings
+from cns_dask.sizing import plan_sizes, plan_stages, size_overrides
 
 
 def test_a_job_knows_its_rows_its_grid_and_all_stages_before_anything_runs(blobs):

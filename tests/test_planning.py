@@ -10,8 +10,9 @@ from dask.utils import key_split
 from cns_dask import Settings, plan, planning
 from cns_dask.errors import InvalidSettingError
 from cns_dask.execution.forecast import StepTimer
-from cns_dask.jobs import plan_sizes, plan_stages, prepare
+from cns_dask.jobs import prepare
 from cns_dask.neighbors.plan import descent_stage, given_stage
+from cns_dask.sizing import plan_sizes, plan_stages
 
 SIZES = {"n_rows": 300_000, "n_features": 3, "workers": 2, "threads": 2, "memory_bytes": 2**32}
 SETTINGS = Settings(max_candidates=50)

@@ -10,6 +10,7 @@ import typer
 
 from cns_dask.cli.options import (
     FORMS,
+    CheckSample,
     ClusterOptions,
     DataArgument,
     DataOptions,
@@ -17,6 +18,7 @@ from cns_dask.cli.options import (
     OtherNumber,
     Overwrite,
     ResultArgument,
+    Sample,
     SchedulerOptions,
     Scratch,
     TableOut,
@@ -74,6 +76,8 @@ def fit(
     previous: Annotated[
         str | None, typer.Option(help="Previous result: the same clusters keep their numbers, and changes are told.")
     ] = None,
+    sample: Sample = None,
+    check_sample: CheckSample = False,
     settings: Any = None,
     overwrite: Overwrite = False,
     scratch: Scratch = None,
@@ -98,7 +102,8 @@ def fit(
         rows = None if data is None else open_data(data, **asdict(read))
         if table is not None:
             check_apart(() if rows is None else rows.files, table)
-        result = pipeline.fit(rows, settings, graph=graph, previous=previous, **options)
+        chosen: dict[str, Any] = {"sample": sample, "check_sample": check_sample, "previous": previous}
+        result = pipeline.fit(rows, settings, graph=graph, **chosen, **options)
         if table is not None:
             write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=options["progress"])
     typer.echo(text.quality(result.graph, settings.method))

@@ -27,6 +27,13 @@ TableOut = Annotated[
 Overwrite = Annotated[
     bool, typer.Option(help="Replace a result of other data or settings, once the new one is complete.")
 ]
+Sample = Annotated[
+    float | None,
+    typer.Option(
+        help="Cluster only so many rows (1000000), or this share of them (0.01); others follow their nearest ones."
+    ),
+]
+CheckSample = Annotated[bool, typer.Option("--check-sample", help="Fit a second sample too: how well do both agree?")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate arrays; beside OUT if not given.")]
 
 

@@ -117,6 +117,12 @@ class Run:
             target[region] = X[region].compute(scheduler="synchronous")
         return target.lazy()
 
+    def beside(self, name: str) -> Run:
+        """Other work of the same run: all of it is in scratch, and goes with the next `save`."""
+        folder, records = self.writer.scratch / name, self.writer.records
+        places = folder / "result.zarr", folder / "scratch.zarr", records and records / name
+        return Run(ResultWriter(*places, self.writer.check_lock), self.progress)
+
     def are_undamaged(self, names: Sequence[str]) -> bool:
         """Whether all chunks of these arrays are there, and as they were written."""
         try:
