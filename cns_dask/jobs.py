@@ -232,7 +232,9 @@ def _check_can_sample(
     if sampling is None:
         return
     if data is None or given is not None:
-        raise InvalidSettingError("A sample needs rows of which all others can be neighbours: give rows, and no graph.")
+        raise InvalidSettingError(
+            "Only rows can be sampled, because all others are searched among them. Give rows, and no graph."
+        )
     if of_cluster is not None:
         raise InvalidSettingError("The rows of one cluster (within) cannot be sampled. Leave sample or within out.")
 

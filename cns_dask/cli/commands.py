@@ -3,6 +3,7 @@
 import itertools
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+COMPARED_SAMPLE = 1_000_000  # rows of a sample that a plan for more is compared with
 _debug = False  # whether --debug is on the line
 
 
@@ -128,19 +130,23 @@ def plan(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
+    sample: Sample = None,
     settings: Any = None,
     measure: Annotated[bool, typer.Option(help="Measure rates here, to forecast the time.")] = True,
 ) -> None:
     """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
 
-    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones.
+    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones; above a million rows
+    for a fit of a sample too, to compare both.
     """
     memory_bytes = None if memory is None else _bytes(memory)
     from cns_dask import planning
+    from cns_dask.execution.forecast import comparison
     from cns_dask.inputs.data import open_data
 
     options = asdict(read) | {"columns": columns.split(",") if data is not None and columns else None}
-    forecast = planning.plan(
+    forecast_of = partial(
+        planning.plan,
         open_data(data, **options) if data is not None else None,
         n_rows=rows,
         n_features=None if data is not None or columns is None else _integer("columns", columns),
@@ -150,7 +156,13 @@ def plan(
         settings=settings,
         measure=measure,
     )
+    forecast = forecast_of(sample=sample)
     typer.echo(str(forecast))
+    if sample is None and forecast.n_rows > COMPARED_SAMPLE:
+        table = comparison(forecast, forecast_of(sample=COMPARED_SAMPLE))
+        typer.echo(
+            f"\nWith --sample {COMPARED_SAMPLE} all other rows take the clusters of their nearest ones:\n\n{table}"
+        )
 
 
 @app.command()
