@@ -9,7 +9,7 @@ from dask.utils import key_split
 
 from cns_dask import Settings, plan, planning
 from cns_dask.errors import InvalidSettingError
-from cns_dask.execution.forecast import StepTimer
+from cns_dask.execution.forecast import StepTimer, comparison
 from cns_dask.jobs import prepare
 from cns_dask.neighbors.plan import descent_stage, given_stage
 from cns_dask.sizing import plan_sizes, plan_stages
@@ -201,8 +201,12 @@ def test_a_sample_needs_the_memory_of_its_own_rows_and_time_for_all():
     assert "| a sample of 1,000,000 | 6." in comparison(plan(**sizes), sampled)
 
 
-def test_the_time_of_a_sample_grows_with_all_rows(one_second_per_step):
-    few, many = (plan(n_rows=n_rows, n_features=4, sample=5000) for n_rows in (10**5, 10**7))
+def test_the_time_of_a_sample_grows_with_all_rows(one_second_per_step, monkeypatch):
+    monkeypatch.setattr(planning, "SAMPLE_ROWS", 2000)
+    rates = planning._sampling_rates(planning._mixture(2000, 4), Settings(method="exact"))
+    assert all(rates[name] > 0 for name in ("sample", "clustered_rows", "assign"))
+    monkeypatch.setattr(planning, "_sampling_rates", lambda *_: rates)
+    few, many = (plan(n_rows=n_rows, n_features=4, sample=5000, settings=SETTINGS) for n_rows in (10**5, 10**7))
     core = {forecast.n_rows: {row.stage: row.core_seconds for row in forecast.stages} for forecast in (few, many)}
     assert core[10**7]["assign"] == pytest.approx(100 * core[10**5]["assign"])
     assert core[10**7]["evaluate"] == core[10**5]["evaluate"] > 0
