@@ -125,6 +125,7 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
         numbering = number_clusters(job, learned.grid.selection.used.n_clusters, run)
         write_memberships(job, learned, numbering.numbers, run)
         agreement = check_sample(job, settings, numbering.numbers, run)
+    run.writer.drop_scratch()
     store_small_arrays(job, learned.grid, numbering.numbers, run.writer)
     verdict, n_unreached, n_skipped = verdict_on(job, settings, learned.grid, run)
     about = describe(job, learned.transform, learned.grid, numbering, verdict, n_unreached, memory, run)
@@ -273,10 +274,11 @@ def check_sample(job: Job, settings: Settings, numbers: list[int], run: Run) -> 
     agreement: Agreement | None = run.load("agreement")
     if agreement is not None:
         return agreement
-    second, beside = second_job(job, run.progress), run.beside("second")
+    beside = run.beside("second")
+    second = second_job(job, beside.progress)
     beside.check_ready(second.plan.disk_bytes)
     learned = learn_clusters(second, settings, beside)
     model = learned.model(range(learned.grid.selection.used.n_clusters), settings, beside)
     agreement = compare(job.rows(run), job.scan.rows, job.sampling.compared, sorted(numbers), model, run)
-    run.save("agreement", agreement)  # the second fit goes with the scratch
+    run.save("agreement", agreement, drop_scratch=False)
     return agreement

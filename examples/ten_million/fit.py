@@ -63,7 +63,12 @@ def workers(memory: int) -> Iterator[None]:
     from distributed import Client, LocalCluster
 
     sizes = {"n_workers": WORKERS, "threads_per_worker": 1, "memory_limit": memory}
-    with LocalCluster(**sizes, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster, Client(cluster):
+    # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls all the time
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+        LocalCluster(**sizes, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster),
+    ):
         yield
 
 

@@ -1,5 +1,6 @@
 """Fits of a sample: the sampled rows as in a fit of them alone, all others as new rows."""
 
+import anndata
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -7,13 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import xarray as xr
 import zarr
 from conftest import SMALL_SIZES
 from generators import mixture
 
-from cns_dask import CNS, assign_clusters, open_result
+from cns_dask import CNS, annotate, assign_clusters, open_result
 from cns_dask.errors import InvalidDataError, InvalidSettingError
 from cns_dask.inputs.missing import OUTSIDE_SAMPLE
+from cns_dask.inputs.sampling import Sampling
 from cns_dask.pipeline import fit
 from cns_dask.results.assignment import assign_stage
 from cns_dask.results.predict import predict
@@ -133,6 +136,27 @@ def test_tables_get_labels_with_their_index(rows, tmp_path):
         np.testing.assert_array_equal(dask.compute(assign_clusters(each, sample=500))[0]["cluster"], expected)
 
 
+def test_other_forms_of_data_get_answers_for_all_rows(rows):
+    expected = CNS().fit(rows, sample=500).labels_
+    cube = xr.DataArray(rows.reshape(30, 50, 5), dims=("y", "x", "feature"), coords={"y": np.arange(30.0)})
+    model = CNS().fit(cube, features="feature", sample=500)
+    np.testing.assert_array_equal(model.labels_.values.ravel(), expected)
+    assert model.result_.to_xarray(cube, features="feature")["labels"].dims == ("y", "x")
+    cells = anndata.AnnData(rows)
+    annotate(cells, CNS().fit(cells, sample=500))
+    np.testing.assert_array_equal(cells.obs["cns"].astype(int), expected)
+    connected = np.asarray(cells.obsp["cns_connectivities"].sum(axis=1)).ravel()
+    assert (connected > 0).sum() == model.result_.n_clustered
+
+
+def test_rows_without_a_direction_are_named_wherever_they_are(rows):
+    X, settings = rows.copy(), Settings(metric="cosine")
+    at = int(np.flatnonzero(~Sampling(500, 1500, 0).sample.marks(0, 1500))[7])
+    X[at] = fit(rows, settings, sample=500).transform.center
+    with pytest.raises(InvalidDataError, match=rf"these rows have none \(their norm is 0\): {at}"):
+        fit(X, settings, sample=500)
+
+
 def test_other_numbers_of_clusters_of_a_sample(rows):
     result = fit(rows, Settings(), sample=500)
     alone = result.at(n_clusters=2)
@@ -164,7 +188,8 @@ def test_a_second_sample_tells_how_well_the_first_speaks_for_all(rows, tmp_path)
     result = fit(rows, settings, sample=500, check_sample=True, out=tmp_path / "r.zarr")
     agreement = open_result(tmp_path / "r.zarr").sample.agreement
     assert agreement == result.sample.agreement
-    assert agreement.n_rows == 1500 - result.n_clustered - int(Draws(500).second)
+    second = Sampling(500, 1500, 0).second.count(slice(0, 1500))
+    assert agreement.n_rows == 1500 - result.n_clustered - second
     assert agreement.rand > 0.7
     assert agreement.same > 0.8
     assert "A second sample gave" in repr(result)
@@ -182,15 +207,6 @@ REST = (
     "candidate_clusters", "candidates", "cluster", "criterion_parts", "evidence", "evidence_with_borders", "k", "lam",
     "n_clusters", "picks", "rates", "representatives", "scale", "smallest", "source_clusters", "sources",
 )  # fmt: skip
-
-
-class Draws:
-    """How many of 1500 rows the second sample has."""
-
-    def __init__(self, size):
-        from cns_dask.inputs.sampling import Sampling
-
-        self.second = Sampling(size, 1500, 0).second.count(slice(0, 1500))
 
 
 @pytest.mark.usefixtures("small_chunks")
