@@ -112,6 +112,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         graph: Any = None,
         previous: Any = None,
         within: Any = None,
+        sample: float | None = None,
+        check_sample: bool = False,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         scratch: str | os.PathLike[str] | None = None,
@@ -140,6 +142,13 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             A pair of a fit of the same rows (a fitted `CNS`, a `Result` or its path) and the number of one of its
             clusters: the rows of that cluster are clustered further. All others get the label -4 and no memberships;
             in tables the clusters are "3.0", "3.1" and so on.
+        sample
+            Cluster only so many rows (an integer), or this share of them (a number below 1): every other row takes the
+            memberships of its nearest sampled rows, as a new row does, chunk by chunk. So 10^9 rows need the memory of
+            10^6. Rows are drawn by their number and `random_state`; about as many as asked for: `result_.sample`.
+        check_sample
+            Fit a second sample too, which has no row in common with the first, and tell how well both agree on other
+            rows: `result_.sample.agreement`.
         out
             Where the result is kept, as a Zarr group (path or URL); a temporary folder if None. An unfinished one is
             continued; one that is finished, of the same data and settings, is taken as it is.
@@ -156,6 +165,9 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         >>> again = CNS().fit(X[::-1].copy(), previous=first)
         >>> bool((again.labels_[::-1] == first.labels_).all()), again.result_.changes.births
         (True, ())
+        >>> sampled = CNS().fit(demo_points(5000), sample=2000, check_sample=True)
+        >>> sampled.labels_.shape, sampled.result_.n_clustered, sampled.result_.sample.agreement.n_clusters
+        ((5000,), 2029, (6, 6))
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
@@ -168,6 +180,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             graph=graph,
             previous=previous,
             within=within,
+            sample=sample,
+            check_sample=check_sample,
             out=out,
             overwrite=overwrite,
             scratch=scratch,
@@ -191,6 +205,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
     @property
     def cluster_layers_(self) -> list[Any]:
         """Labels of all stable numbers of clusters, from fine to coarse: arrays (n,), lazy if the data were.
+
+        After the fit of a sample other rows have the label -5; `result_.at(n_clusters=..., data=X)` predicts them.
 
         Examples
         --------

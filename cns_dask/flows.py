@@ -26,6 +26,7 @@ def assign_clusters(
     names: tuple[str, str] = (CLUSTER, CONFIDENCE),
     out: str | os.PathLike[str] | None = None,
     settings: Settings | None = None,
+    sample: float | None = None,
 ) -> Any:
     """Add the cluster and the confidence of every row to a table, as two more columns.
 
@@ -48,6 +49,8 @@ def assign_clusters(
         Without a model: where the result of the fit is kept (path or URL).
     settings
         Without a model: the parameters of the fit.
+    sample
+        Without a model: cluster only so many rows, or this share of them, and predict the others: see `CNS.fit`.
 
     Examples
     --------
@@ -66,7 +69,8 @@ def assign_clusters(
         raise InvalidTypeError(f"assign_clusters needs a DataFrame, not {type(table).__name__}. Use CNS.predict.")
     names = _two_names(names)
     if model is None:
-        return _fitted(table, numeric_columns(table, columns), names, out, check_settings(settings))
+        options = {"settings": check_settings(settings), "out": out, "sample": sample}
+        return _fitted(table, numeric_columns(table, columns), names, options)
     predictor = Predictor(model)
     columns = predictor.result.columns if columns is None else columns
     columns = numeric_columns(table, columns)
@@ -120,20 +124,20 @@ def _fitted_at(path: str, starts: list[int]) -> _Fitted:
     return _Fitted(Result.at_path(path), starts)
 
 
-def _fitted(table: Any, columns: list[Any], names: tuple[str, str], out: Any, settings: Settings) -> Any:
+def _fitted(table: Any, columns: list[Any], names: tuple[str, str], options: dict[str, Any]) -> Any:
     if not is_lazy_table(table):
-        result = pipeline.fit(open_data(table, columns=columns), settings, out=out)
+        result = pipeline.fit(open_data(table, columns=columns), **options)
         return with_columns(table, names, *dask.compute(result.labels, result.confidence))
-    fitted = dask.delayed(fit_table)(_Uncomputed(table[columns]), out, settings)
+    fitted = dask.delayed(fit_table)(_Uncomputed(table[columns]), options)
     parts = [dask.delayed(assign_part)(part, fitted, number, names) for number, part in enumerate(partitions(table))]
     return from_parts(parts, with_columns(table._meta, names, *_no_answers()), table.divisions)
 
 
-def fit_table(uncomputed: _Uncomputed, out: Any, settings: Settings) -> _Fitted:
+def fit_table(uncomputed: _Uncomputed, options: dict[str, Any]) -> _Fitted:
     """Cluster the rows of a lazy table, from within a task."""
     with inside_task():
         data = open_data(uncomputed.table)
-        result = pipeline.fit(data, settings, out=out)
+        result = pipeline.fit(data, **options)
     return _Fitted(result, np.cumsum([0, *(data.sizes or ())]).tolist())
 
 

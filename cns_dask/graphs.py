@@ -22,12 +22,12 @@ from cns_dask.inputs.preprocess import (
 )
 from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
-from cns_dask.jobs import size_overrides
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.neighbors.plan import search_stages, size_search
 from cns_dask.neighbors.search import find_neighbors
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings, check_integer, check_setting
+from cns_dask.sizing import size_overrides
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.outputs import open_output

@@ -1,44 +1,45 @@
 """What a fit has to do, before it does it: the data are opened and scanned, all stages are sized, memory is checked."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import dask
 import dask.array as da
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError
-from cns_dask.execution.cluster import check_memory
-from cns_dask.execution.plan import Plan, Stage
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotEnoughMemoryError
+from cns_dask.execution.cluster import check_memory, processes
+from cns_dask.execution.plan import Plan
 from cns_dask.execution.run import Run
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
-from cns_dask.inputs.preprocess import preprocess_stages
+from cns_dask.inputs.sampling import Draw, Sampling, check_sampling, drawn_rows
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.given import open_graph
 from cns_dask.neighbors.graph import NeighborGraph
-from cns_dask.neighbors.plan import GraphSizes, given_stage, search_stages, size_search
+from cns_dask.neighbors.plan import GraphSizes, given_stage
 from cns_dask.progress import Progress
 from cns_dask.results.changes import match_stage
 from cns_dask.results.predict import Predictor, feature_positions
 from cns_dask.results.result import Result
 from cns_dask.settings import Grid, Settings, as_plain
-from cns_dask.smoothing.plan import SmoothingSizes, shared_bytes, size_smoothing, smoothing_stages
+from cns_dask.sizing import assigned_width, plan_sample, plan_sizes, plan_stages, size_overrides, with_sample
+from cns_dask.smoothing.plan import SmoothingSizes
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.outputs import Fingerprint
+
+ADVISED_SAMPLES = (1_000_000, 300_000, 100_000)
 
 
 @dataclass(frozen=True)
 class Job:
     """What a fit has to do: the data, opened, and the plan for them.
 
-    `data.X` are all rows, of which `scan.counts` can be clustered in each chunk of the plan. They are in these chunks,
-    or in the caller's if they have to be written to scratch first.
+    `data.X` are all rows, of which `scan.counts` can be clustered in each chunk of `scan.rows`. They are in these
+    chunks, or in the caller's if they have to be written to scratch first.
     """
 
     data: Data | None
@@ -49,6 +50,8 @@ class Job:
     scan: Scan
     graph_sizes: GraphSizes
     sizes: SmoothingSizes
+    sampling: Sampling | None = None  # None if all rows are clustered
+    draw: Draw | None = None  # the rows that are
 
     @property
     def grid(self) -> Grid:
@@ -62,8 +65,8 @@ class Job:
 
     @property
     def skips(self) -> bool:
-        """Whether some rows are skipped."""
-        return self.data is not None and self.n_rows < self.data.X.shape[0]
+        """Whether some rows are not clustered: skipped, or outside the sample."""
+        return self.draw is not None or (self.data is not None and self.n_rows < self.data.X.shape[0])
 
     @property
     def graph_arrays(self) -> tuple[str, ...]:
@@ -78,8 +81,11 @@ class Job:
         has_distances = len(self.graph_arrays) == 2
         of_given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
         plan = plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
+        if self.data is not None and self.draw is not None:
+            most = max(self.scan.counts), self.data.is_sparse
+            plan = with_sample(plan, self.data.X.shape, self.scan.rows, self.graph_sizes, self.grid, *most)
         stages, rows = list(plan.stages), self.graph_sizes.rows_per_chunk
-        if self.data is not None and self.skips:
+        if self.data is not None and self.skips and self.draw is None:
             stages[:0] = skip_stages(self.data.X.shape, self.n_rows, self.scan.rows, rows)
         if self.data is not None and self.is_spooled:
             stages[:0] = [spool_stage(self.data.X, self.scan.rows)]
@@ -107,8 +113,11 @@ class Job:
         return self.data is not None and needs_spool(self.data, self.scan.rows)
 
     def clustered_rows(self, X: da.Array) -> da.Array:
-        """The rows that are not skipped, in the chunks of the plan."""
-        rows = clustered_rows(X, self.scan.counts) if self.skips else X
+        """The rows of X that are clustered, in the chunks of the plan; of a sample all of X is read for them."""
+        if self.draw is not None:
+            rows = drawn_rows(X, self.draw, self.scan.counts)
+        else:
+            rows = clustered_rows(X, self.scan.counts) if self.skips else X
         return rows.rechunk({0: self.graph_sizes.rows_per_chunk})
 
     def inputs(self, graph: Any) -> tuple[str, ...]:
@@ -125,6 +134,7 @@ class Job:
             "settings": self.settings.as_dict(),
             "previous": None if self.previous is None else digest(self.previous.details),
             "within": None if self.within is None else [digest(self.within[0].details), self.within[1]],
+            "sample": None if self.sampling is None else [self.sampling.size, self.sampling.is_checked],
         }
 
     def check_unchanged(self, fingerprint: Fingerprint) -> None:
@@ -135,13 +145,15 @@ class Job:
             raise InvalidDataError(f"The data changed while they were clustered: {', '.join(self.data.files)}.")
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - one parameter per choice
     source: Any,
     settings: Settings,
     *,
     graph: Any = None,
     previous: Any = None,
     within: Any = None,
+    sample: Any = None,
+    check_sample: bool = False,
     hashed: bool = False,
     progress: Progress | None = None,
 ) -> Job:
@@ -151,9 +163,13 @@ def prepare(
     n_rows, n_features = _number_of_rows(data, given), 1
     overrides, scanned = size_overrides(), Scan((), (n_rows,))
     of_cluster = _open_within(within, data, given)
+    sampling = check_sampling(sample, n_rows, settings.random_state, is_checked=check_sample)
+    _check_can_sample(sampling, data, given, of_cluster)
+    draw = None if sampling is None else sampling.sample
     if data is not None:
         n_features = data.X.shape[1]
-        rows = overrides.get("rows_per_chunk", rows_per_chunk(*data.X.shape))
+        width = n_features if sampling is None else assigned_width(n_features, settings, sampling.expected_rows)
+        rows = overrides.get("rows_per_chunk", rows_per_chunk(n_rows, width))
         if not needs_spool(data, rows):
             data = replace(data, X=data.X.rechunk({0: rows}))
         if of_cluster is not None:
@@ -165,56 +181,66 @@ def prepare(
             counted=settings.missing == "skip" or of_cluster is not None,
             in_memory=data.in_memory,
             progress=progress or Progress(),
+            draw=draw,
         )
         n_rows = _check_clustered(sum(scanned.counts), n_rows, given)
         if of_cluster is not None and settings.missing == "error":
             _check_whole_cluster(n_rows, *of_cluster)
     graph_sizes, sizes = plan_sizes(n_rows, n_features, settings, "exact" if given is not None else None)
     _check_given(given, sizes.grid)
-    job = Job(data, given, _open_previous(previous, data), of_cluster, settings, scanned, graph_sizes, sizes)
-    check_memory(job.plan.worker_bytes)
+    of_before = _open_previous(previous, data)
+    job = Job(data, given, of_before, of_cluster, settings, scanned, graph_sizes, sizes, sampling, draw)
+    try:
+        check_memory(job.plan.worker_bytes)
+    except NotEnoughMemoryError as error:
+        raise NotEnoughMemoryError(f"{error}{_smaller_sample(job)}") from error
     return job
+
+
+def second_job(job: Job, progress: Progress) -> Job:
+    """The fit of the second sample, which tells how well the first speaks for all rows."""
+    assert job.data is not None
+    assert job.sampling is not None
+    draw, counted = job.sampling.second, job.settings.missing == "skip"
+    options: dict[str, Any] = {"hashed": False, "counted": counted, "in_memory": job.data.in_memory}
+    scanned = scan(job.data.X, job.scan.rows, **options, progress=progress, draw=draw)
+    n_rows = _check_clustered(sum(scanned.counts), job.data.X.shape[0], None)
+    graph_sizes, sizes = plan_sizes(n_rows, job.data.X.shape[1], job.settings)
+    return replace(job, previous=None, scan=scanned, graph_sizes=graph_sizes, sizes=sizes, draw=draw)
+
+
+def _smaller_sample(job: Job) -> str:
+    """Advice to cluster a sample, if one fits the workers; with a space in front."""
+    if job.data is None or job.given_graph is not None or job.within is not None:
+        return ""
+    shape = job.data.X.shape
+    now = shape[0] if job.sampling is None else job.sampling.expected_rows
+    for n_sampled in (size for size in ADVISED_SAMPLES if size < now):
+        plan = plan_sample(shape[0], shape[1], job.settings, n_sampled)
+        needed = {name: plan.worker_bytes(threads) for name, threads, limit in processes() if limit}
+        if all(needed[name] <= limit for name, _, limit in processes() if limit):
+            return (
+                f" Or cluster a sample, whose clusters smooth out to all rows: sample={n_sampled} "
+                f"(--sample {n_sampled}) needs {max(needed.values()) / 2**20:.0f} MiB."
+            )
+    return ""
+
+
+def _check_can_sample(
+    sampling: Sampling | None, data: Data | None, given: NeighborGraph | None, of_cluster: Any
+) -> None:
+    if sampling is None:
+        return
+    if data is None or given is not None:
+        raise InvalidSettingError(
+            "Only rows can be sampled, because all others are searched among them. Give rows, and no graph."
+        )
+    if of_cluster is not None:
+        raise InvalidSettingError("The rows of one cluster (within) cannot be sampled. Leave sample or within out.")
 
 
 def _files_of(graph: Any) -> tuple[str, ...]:
     return (os.fspath(graph),) if isinstance(graph, str | os.PathLike) else ()
-
-
-def size_overrides() -> Mapping[str, int]:
-    """Sizes of chunks and blocks from Dask's configuration: `dask.config.set({"cns_dask.sizes": {"n_cells": 12}})`."""
-    overrides = {name.replace("-", "_"): value for name, value in dask.config.get("cns_dask.sizes", {}).items()}
-    names = {field.name for sizes in (GraphSizes, SmoothingSizes) for field in fields(sizes)}
-    unknown = sorted(overrides.keys() - names)
-    if unknown:
-        raise InvalidSettingError(
-            f"cns_dask.sizes in Dask's configuration has unknown names {unknown}. The names are {sorted(names)}."
-        )
-    return overrides
-
-
-def plan_sizes(
-    n_rows: int, n_features: int, settings: Settings, method: str | None = None, n_candidates: list[int] | None = None
-) -> tuple[GraphSizes, SmoothingSizes]:
-    """Size all stages of a fit of so many rows."""
-    grid, overrides = settings.grid(n_rows), size_overrides()
-    method = settings.method if method is None else method
-    graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
-    counts = settings.max_candidates if n_candidates is None else n_candidates
-    tol = settings.tol_of_grid(n_rows)
-    tightens = settings.tightens(n_rows)
-    rows = graph_sizes.rows_per_chunk
-    options = {"tightens": tightens, "every_row": settings.selection == "paper"}
-    return graph_sizes, size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
-
-
-def plan_stages(
-    n_features: int | None, graph_sizes: GraphSizes, sizes: SmoothingSizes, of_given: Stage | None = None
-) -> Plan:
-    """All stages of a fit; without rows (`n_features` None) those of a graph alone, stored by the stage `of_given`."""
-    points = (graph_sizes.n_rows, n_features, graph_sizes.n_features, graph_sizes.rows_per_chunk)
-    preprocess = () if n_features is None else preprocess_stages(*points)  # type: ignore[arg-type]
-    search = search_stages(graph_sizes) if of_given is None else (of_given,)
-    return Plan((*preprocess, *search, *smoothing_stages(sizes)), shared_bytes(sizes))
 
 
 def _open_previous(previous: Any, data: Data | None) -> Result | None:

@@ -4,46 +4,48 @@ This is the only place where the work of a fit is put together. Every stage read
 the graph handed to the scheduler never grows across stages.
 """
 
+from __future__ import annotations
+
 import os
+import uuid
 import warnings
-from dataclasses import asdict, replace
-from importlib.metadata import version
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 
 from cns_dask.errors import ChoiceWarning
 from cns_dask.execution.cluster import inside_task
-from cns_dask.execution.compute import compute, waiting_for_workers
-from cns_dask.execution.memory import Memory, watched_memory
+from cns_dask.execution.compute import waiting_for_workers
+from cns_dask.execution.memory import watched_memory
 from cns_dask.execution.run import Piece, Run
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
-from cns_dask.jobs import Job, prepare
+from cns_dask.inputs.sampling import take_sample
+from cns_dask.jobs import Job, prepare, second_job
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
+from cns_dask.outcome import describe, describe_sample, store_small_arrays, store_transform, verdict_on
 from cns_dask.progress import Progress
+from cns_dask.results.assignment import StoredModel, assign_stage, assigned, compare
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
-from cns_dask.results.description import Description, check_description
+from cns_dask.results.description import check_description
 from cns_dask.results.history import Numbering
 from cns_dask.results.predict import with_features_of
 from cns_dask.results.result import Result
+from cns_dask.results.samples import Agreement
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
 from cns_dask.smoothing.plan import memberships_stage
-from cns_dask.smoothing.scales import Evidence
 from cns_dask.smoothing.solver import warn_if_not_converged
-from cns_dask.smoothing.verdict import Verdict, count_confident, judge, low_confidence
+from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
 from cns_dask.storage.outputs import open_output
-from cns_dask.storage.store import ResultWriter
-
-RECORDED_VERSIONS = ("cns_dask", "dask", "numpy", "scipy", "zarr")
 
 
 def fit(  # noqa: PLR0913 - one parameter per choice
@@ -53,6 +55,8 @@ def fit(  # noqa: PLR0913 - one parameter per choice
     graph: Any = None,
     previous: Any = None,
     within: Any = None,
+    sample: float | None = None,
+    check_sample: bool = False,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
@@ -73,6 +77,11 @@ def fit(  # noqa: PLR0913 - one parameter per choice
     within
         A result of the same rows (or its path) and the number of one of its clusters: only the rows of that cluster are
         clustered, further. All others get the label -4.
+    sample
+        Cluster only so many rows, drawn by row number, or this share of them; every other row takes the memberships of
+        its nearest sampled ones, as a new row does.
+    check_sample
+        Fit a second sample too, and store how well both agree on other rows.
     out
         Where the result is written; a temporary folder if None. What an earlier run has left unfinished is continued,
         and a finished result of the same data and settings is returned at once.
@@ -87,7 +96,15 @@ def fit(  # noqa: PLR0913 - one parameter per choice
     options: dict[str, Any] = {"overwrite": overwrite, "scratch": scratch, "tell": progress.tell}
     with inside_task(), waiting_for_workers(progress.tell):
         job = prepare(
-            source, settings, graph=graph, previous=previous, within=within, hashed=out is not None, progress=progress
+            source,
+            settings,
+            graph=graph,
+            previous=previous,
+            within=within,
+            sample=sample,
+            check_sample=check_sample,
+            hashed=out is not None,
+            progress=progress,
         )
         options["inputs"] = job.inputs(graph)
         fingerprint = {} if out is None else job.fingerprint(graph)
@@ -104,32 +121,62 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
     """The method: points, graph, grid, numbers of the clusters, memberships."""
     run.check_ready(job.plan.disk_bytes)
     with watched_memory(job.plan.worker_bytes, run.progress.tell) as memory:
-        transform = None if job.data is None else make_points(job, settings, run)
-        graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, run))
-        grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
-        numbering = number_clusters(job, grid.selection.used.n_clusters, run)
-        write_memberships(job, numbering.numbers, run)
-    store_small_arrays(job, grid, numbering.numbers, transform, run.writer)
-    verdict, n_unreached = verdict_on(job, settings, grid, run)
-    run.writer.describe_graph(**graph.as_attributes())
-    run.writer.describe(**asdict(describe(job, transform, grid, numbering, verdict, n_unreached, memory, run)))
-    if transform is not None:
-        warn_of_axes(transform)
+        learned = learn_clusters(job, settings, run)
+        numbering = number_clusters(job, learned.grid.selection.used.n_clusters, run)
+        write_memberships(job, learned, numbering.numbers, run)
+        agreement = check_sample(job, settings, numbering.numbers, run)
+    run.writer.drop_scratch()
+    store_small_arrays(job, learned.grid, numbering.numbers, run.writer)
+    verdict, n_unreached, n_skipped = verdict_on(job, settings, learned.grid, run)
+    about = describe(job, learned.transform, learned.grid, numbering, verdict, n_unreached, memory, run)
+    run.writer.describe(**asdict(replace(about, sample=describe_sample(job, n_skipped, agreement))))
+    warn(job, settings, learned, verdict)
+
+
+def warn(job: Job, settings: Settings, learned: Learned, verdict: Verdict) -> None:
+    """Tell what is in doubt, or was not reached."""
+    if learned.transform is not None:
+        warn_of_axes(learned.transform)
     for doubt in verdict.doubts:
-        warnings.warn(doubt, ChoiceWarning, stacklevel=3)
+        warnings.warn(doubt, ChoiceWarning, stacklevel=4)
+    grid, grid_tol = learned.grid, settings.tol_of_grid(job.n_rows)
     warn_if_not_converged(grid.residual, "tol", settings.tol, "memberships may be off by as much")
-    grid_tol = settings.tol_of_grid(job.n_rows)
     warn_if_not_converged(grid.grid_residual, "grid_tol", grid_tol, "another k, lam or K may be the better choice")
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What was learned from the rows that are clustered, besides the stored arrays: all that predicts others."""
+
+    transform: Transform | None  # None for a graph alone
+    grid: GridResult
+
+    def model(self, numbers: Sequence[int], settings: Settings, run: Run) -> StoredModel:
+        """The model in the store of a run."""
+        assert self.transform is not None
+        path, choice, opening = run.writer.location.path, self.grid.selection.used, uuid.uuid4().hex
+        return StoredModel(path, choice, numbers, settings, self.transform.summary, opening)
+
+
+def learn_clusters(job: Job, settings: Settings, run: Run) -> Learned:
+    """From rows to the absorption at what represents the clusters."""
+    transform = None if job.data is None else make_points(job, settings, run)
+    graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, run))
+    grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
+    run.writer.describe_graph(**graph.as_attributes())
+    if transform is not None:
+        store_transform(transform, run.writer)
+    return Learned(transform, grid)
+
+
 def make_points(job: Job, settings: Settings, run: Run) -> Transform:
-    """Find the rows that are skipped; scale and project the others."""
+    """Find the rows that are clustered; scale and project them."""
     assert job.data is not None
-    X, rows = job.rows(run), job.graph_sizes.rows_per_chunk
-    if job.skips:
-        find_skipped_rows(job, X, run)
-    X = job.clustered_rows(X)
-    transform = run.load("preprocess")
+    done: Transform | None = None if job.draw is None else run.load("points", ("points", "codes", "rows"))
+    if done is not None:  # a sample is not taken again
+        return done
+    X, rows = find_clustered_rows(job, settings, run), job.graph_sizes.rows_per_chunk
+    transform: Transform | None = run.load("preprocess")
     if transform is None:
         with run.progress.stage("preprocess", 1) as advance:
             transform = learn_transform(
@@ -144,14 +191,23 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
     points = apply_transform(X, transform, run.writer.open("rows") if job.skips else None)
     plan = ArrayPlan("points", points.shape, (rows, points.shape[1]))  # constant features are dropped
     run.write(replace(job.plan.stage("points"), writes=(plan,)), {"points": points})
-    return transform
+    return transform if job.draw is None else run.save("points", transform, drop_scratch=False)
 
 
-def find_skipped_rows(job: Job, X: da.Array, run: Run) -> None:
-    """Store why rows are skipped, and the numbers of the others."""
-    run.write(job.plan.stage("skip_codes"), {"codes": X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)})
+def find_clustered_rows(job: Job, settings: Settings, run: Run) -> da.Array:
+    """The rows that are clustered. Where others are not, store why, and the numbers of those that are."""
+    X, rows = job.rows(run), job.graph_sizes.rows_per_chunk
+    if not job.skips:
+        return job.clustered_rows(X)
+    if job.draw is not None:
+        stage, skips = job.plan.stage("sample"), settings.missing == "skip"
+        clustered = take_sample(X, job.draw, job.scan.counts, rows, stage, run, skips=skips)
+    else:
+        run.write(job.plan.stage("skip_codes"), {"codes": X.map_blocks(row_codes, drop_axis=1, dtype=np.int8)})
+        clustered = job.clustered_rows(X)
     row_numbers = clustered_numbers(run.writer.open("codes"), job.scan.counts)
-    run.write(job.plan.stage("clustered_rows"), {"rows": row_numbers.rechunk(job.graph_sizes.rows_per_chunk)})
+    run.write(job.plan.stage("clustered_rows"), {"rows": row_numbers.rechunk(rows)})
+    return clustered
 
 
 def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
@@ -182,7 +238,7 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
         return Numbering(list(range(n_clusters)), n_clusters)
     X = with_features_of(job.previous, job.data, job.clustered_rows(job.rows(run)))
     P = run.writer.open("absorption")[:, :n_clusters].rechunk({1: -1})
-    has_gaps = job.skips or job.previous.n_skipped > 0
+    has_gaps = job.skips or job.previous.n_clustered < job.previous.n_rows
     comparison = Comparison(job.previous, by_row_number=not has_gaps and keep_row_numbers(job.previous, X))
     starts = range(0, X.shape[0], job.graph_sizes.rows_per_chunk)
     parts = zip(X.to_delayed().ravel(), starts, P.to_delayed().ravel(), strict=True)
@@ -193,120 +249,36 @@ def number_clusters(job: Job, n_clusters: int, run: Run) -> Numbering:
     return Numbering(numbers, max(job.previous.next_number, max(numbers) + 1), changes)
 
 
-def write_memberships(job: Job, numbers: list[int], run: Run) -> None:
-    """Store memberships, labels and confidence."""
-    absorption, n_clusters, shape = run.writer.open("absorption"), len(numbers), None
-    noise = job.settings.noise
-    if job.skips:
-        codes = run.writer.open("codes")
-        answers = with_skipped(absorption, numbers, n_clusters, codes, job.scan.counts, noise=noise)
-        shape = codes.shape[0], codes.chunksize[0]
-    else:
+def write_memberships(job: Job, learned: Learned, numbers: list[int], run: Run) -> None:
+    """Store memberships, labels and confidence of all rows."""
+    absorption, n_clusters, noise = run.writer.open("absorption"), len(numbers), job.settings.noise
+    if not job.skips:
         answers = clustering(absorption, n_clusters, numbers, noise=noise)
-    run.write(memberships_stage(job.sizes, n_clusters, shape), vars(answers))
+        run.write(memberships_stage(job.sizes, n_clusters), vars(answers))
+        return
+    codes, counts = run.writer.open("codes"), job.scan.counts
+    if job.draw is None:
+        answers = with_skipped(absorption, numbers, n_clusters, codes, counts, noise=noise)
+        stage = memberships_stage(job.sizes, n_clusters, (codes.shape[0], codes.chunksize[0]))
+    else:
+        X = job.rows(run)
+        answers = assigned(X, codes, counts, learned.model(numbers, job.settings, run))
+        stage = assign_stage(X.shape, job.scan.rows, job.graph_sizes, n_clusters)
+    run.write(stage, vars(answers))
 
 
-def store_small_arrays(
-    job: Job, grid: GridResult, numbers: list[int], transform: Transform | None, writer: ResultWriter
-) -> None:
-    """Store the grid, the scales, the representatives and the transform. Row numbers are those of the input."""
-    evaluation, in_order = grid.evaluation, np.argsort(numbers)
-    rows = {
-        "picks": evaluation.picks,
-        "candidates": evaluation.candidates,
-        "sources": grid.rows,
-        "representatives": grid.representatives[in_order],
-    }
-    if job.skips:
-        of_input = writer.array("rows")
-        rows = {name: np.where(each < 0, -1, _rows_at(of_input, np.maximum(each, 0))) for name, each in rows.items()}
-    arrays = {
-        "k": job.grid.ks,
-        "lam": job.grid.lams,
-        "n_clusters": np.arange(1, job.grid.max_clusters + 1),
-        "scale": np.arange(1, job.grid.max_scale + 1),
-        "criterion": evaluation.surface,
-        "smallest": evaluation.smallest,
-        "criterion_parts": evaluation.parts,
-        "evidence": grid.evidence,
-        "evidence_with_borders": grid.evidence_with_borders,
-        "rates": evaluation.rates,
-        "candidate_clusters": evaluation.clusters,
-        "source_clusters": np.asarray(numbers)[grid.clusters],
-        "cluster": np.sort(numbers),
-        **rows,
-    }
-    if transform is not None:
-        names = ("kept", "center", "scale", "components")
-        arrays |= {f"transform/{name}": getattr(transform, name) for name in names}
-    for name, values in arrays.items():
-        if values is not None:
-            writer.put(name, values)
-
-
-def verdict_on(job: Job, settings: Settings, grid: GridResult, run: Run) -> tuple[Verdict, int]:
-    """How sure the choice is, in words; and how many rows no cluster reaches."""
-    evaluation = grid.evaluation
-    verdict = judge(
-        grid.selection,
-        job.grid,
-        evaluation.surface,
-        evaluation.parts,
-        Evidence(grid.evidence, grid.evidence_with_borders, grid.selection.dimension, job.n_rows),
-        settings.n_clusters,
-    )
-    blocks = run.writer.open("confidence").to_delayed().ravel()
-    n_confident, n_unreached = np.sum(compute([dask.delayed(count_confident)(block) for block in blocks]), axis=0)
-    doubt = low_confidence(n_confident / job.n_rows)
-    verdict = verdict if doubt is None else replace(verdict, doubts=(*verdict.doubts, doubt))
-    return verdict, int(n_unreached)
-
-
-def describe(
-    job: Job,
-    transform: Transform | None,
-    grid: GridResult,
-    numbering: Numbering,
-    verdict: Verdict,
-    n_unreached: int,
-    memory: Memory,
-    run: Run,
-) -> Description:
-    """What is known about the result besides its arrays."""
-    settings = job.settings
-    return Description(
-        settings=settings,
-        choice=grid.selection.used,
-        selection=grid.selection,
-        verdict=verdict,
-        **vars(numbering),
-        n_candidates={str(k): count for k, count in grid.n_candidates.items()},
-        n_maxima={str(k): count for k, count in grid.n_maxima.items()},
-        n_unreached=n_unreached,
-        most_passes=grid.n_passes,
-        is_certain=job.sizes.tightens or settings.tol_of_grid(job.n_rows) <= settings.tol,
-        largest_residual=_as_json(grid.residual),
-        grid_residual=_as_json(grid.grid_residual),
-        versions={name: version(name) for name in RECORDED_VERSIONS},
-        seconds=run.progress.seconds,
-        memory=memory.record(),
-        features=None if job.data is None else _storable_names(job.data.names),
-        read_options={} if job.data is None else job.data.options,
-        transform=None if transform is None else transform.summary,
-        within=None if job.within is None else job.within[1],
-    )
-
-
-def _rows_at(rows: Any, numbers: Any) -> Any:
-    """Row numbers of the input for numbers among the clustered rows; few of them."""
-    different, at = np.unique(numbers, return_inverse=True)
-    return np.asarray(rows[different])[at].reshape(numbers.shape)
-
-
-def _storable_names(names: tuple[Any, ...] | None) -> list[Any] | None:
-    """The names of the features if all of them can be stored; else None."""
-    return list(names) if names and all(type(name) in (str, int) for name in names) else None
-
-
-def _as_json(value: float) -> float | None:
-    return value if np.isfinite(value) else None  # JSON has no NaN
+def check_sample(job: Job, settings: Settings, numbers: list[int], run: Run) -> Agreement | None:
+    """Fit the second sample in scratch, and compare both on rows of neither; None if nobody asked for it."""
+    if job.sampling is None or not job.sampling.is_checked:
+        return None
+    agreement: Agreement | None = run.load("agreement")
+    if agreement is not None:
+        return agreement
+    beside = run.beside("second")
+    second = second_job(job, beside.progress)
+    beside.check_ready(second.plan.disk_bytes)
+    learned = learn_clusters(second, settings, beside)
+    model = learned.model(range(learned.grid.selection.used.n_clusters), settings, beside)
+    agreement = compare(job.rows(run), job.scan.rows, job.sampling.compared, sorted(numbers), model, run)
+    run.save("agreement", agreement, drop_scratch=False)
+    return agreement

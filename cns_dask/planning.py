@@ -23,9 +23,10 @@ from cns_dask.execution.forecast import (
 from cns_dask.execution.plan import Plan
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
-from cns_dask.jobs import plan_sizes, plan_stages
+from cns_dask.inputs.sampling import check_sampling
 from cns_dask.pipeline import fit
 from cns_dask.settings import MAX_ROWS, Settings, check_integer, check_settings, choose_method
+from cns_dask.sizing import plan_sample, plan_sizes, plan_stages
 from cns_dask.smoothing.passes import TILE_ROWS, aligned_zeros, smooth_tiles
 from cns_dask.smoothing.solver import BLOCK_WIDTHS
 from cns_dask.smoothing.walk import walk_on
@@ -37,7 +38,7 @@ LEAST_ROWS, LARGEST_SAMPLE = 1000, 4 * 2**30
 CACHED_ROWS, MEMORY_ROWS = 2**16, 2**20
 
 
-def plan(
+def plan(  # noqa: PLR0913 - one parameter per choice
     X: Any = None,
     *,
     n_rows: int | None = None,
@@ -46,6 +47,7 @@ def plan(
     threads: int = 1,
     memory_bytes: int | None = None,
     settings: Settings | None = None,
+    sample: float | None = None,
     measure: bool = True,
 ) -> Forecast:
     """Tell what a fit will take: tasks, memory, disk, expected time, and what other numbers of workers would do.
@@ -60,6 +62,8 @@ def plan(
         Worker processes, and threads and memory of each.
     settings
         The parameters of the fit.
+    sample
+        Plan for the fit of a sample of so many rows, or of this share of them: see `CNS.fit`.
     measure
         Measure rates here, on one thread, for about ten seconds. If False, no time is forecast.
 
@@ -68,6 +72,9 @@ def plan(
     >>> forecast = plan(n_rows=1_000_000, n_features=16, workers=2, threads=2, measure=False)
     >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
     7
+    >>> sampled = plan(n_rows=10**9, n_features=16, sample=10**6, threads=2, measure=False)
+    >>> sampled.limit_bytes // 2**30, [stage.stage for stage in sampled.stages][::10]
+    (7, ['sample', 'assign'])
     """
     settings = check_settings(settings)
     data = None if X is None else open_data(X)
@@ -79,13 +86,15 @@ def plan(
     workers, threads = check_integer("workers", workers, 1, 10**6), check_integer("threads", threads, 1, 10**6)
     if memory_bytes is not None:
         memory_bytes = check_integer("memory_bytes", memory_bytes, 1, 2**63)
-    method = "exact" if choose_method(rows, settings.method) == "exact" else "cells"
-    settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(rows))
-    full = expected = plan_stages(features, *plan_sizes(rows, features, settings))  # what a fit asks for
+    sampling = check_sampling(sample, rows, settings.random_state, is_checked=False)
+    n_clustered = rows if sampling is None else sampling.expected_rows
+    method = "exact" if choose_method(n_clustered, settings.method) == "exact" else "cells"
+    settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(n_clustered))
+    full = expected = _stages(rows, features, settings, n_clustered)  # what a fit asks for
     groups: list[Group] = []
     if measure:
         of_sample = replace(settings, min_cluster_size=None)  # it may have fewer rows
-        expected, groups = _measured_groups(data, rows, features, of_sample)
+        expected, groups = _measured_groups(data, rows, features, of_sample, n_clustered)
     return Forecast(
         n_rows=rows,
         n_features=features,
@@ -97,11 +106,21 @@ def plan(
         memory_bytes=memory_bytes,
         disk_bytes=full.disk_bytes,
         curve={count: makespan(groups, count * threads) for count in WORKER_COUNTS} if groups else {},
+        n_sampled=None if sampling is None else n_clustered,
     )
 
 
-def _measured_groups(data: Data | None, n_rows: int, n_features: int, settings: Settings) -> tuple[Plan, list[Group]]:
-    """The plan of a fit of `n_rows` rows, and its tasks with the rates of a fit of a sample."""
+def _stages(n_rows: int, n_features: int, settings: Settings, n_clustered: int, **options: Any) -> Plan:
+    """All stages of a fit of which so many rows are clustered; `options` of `plan_sizes`."""
+    if n_clustered < n_rows:
+        return plan_sample(n_rows, n_features, settings, n_clustered, **options)
+    return plan_stages(n_features, *plan_sizes(n_rows, n_features, settings, **options))
+
+
+def _measured_groups(
+    data: Data | None, n_rows: int, n_features: int, settings: Settings, n_clustered: int
+) -> tuple[Plan, list[Group]]:
+    """The plan of a fit of which so many rows are clustered, and its tasks with the rates of a fit of a few rows."""
     n_sampled = min(SAMPLE_ROWS, n_rows, max(LEAST_ROWS, SAMPLE_BYTES // (8 * n_features)))
     if n_sampled * n_features * 8 > LARGEST_SAMPLE:
         raise InvalidSettingError(
@@ -111,10 +130,25 @@ def _measured_groups(data: Data | None, n_rows: int, n_features: int, settings: 
     sample = _mixture(n_sampled, n_features) if data is None else np.asarray(data.X[:n_sampled])
     timer, candidates = _timed_fit(sample, settings)
     here = plan_stages(n_features, *plan_sizes(len(sample), n_features, settings, n_candidates=candidates))
-    growth = n_rows / len(sample)
+    growth = n_clustered / len(sample)
     expected = [min(settings.max_candidates, math.ceil(growth * count)) for count in candidates]
-    there = plan_stages(n_features, *plan_sizes(n_rows, n_features, settings, n_candidates=expected))
-    return there, task_groups(there, step_rates(here, timer.step_seconds), _slowdown(n_rows))
+    there = _stages(n_rows, n_features, settings, n_clustered, n_candidates=expected)
+    rates = step_rates(here, timer.step_seconds)
+    if n_clustered < n_rows:
+        rates |= _sampling_rates(sample, settings)
+    return there, task_groups(there, rates, _slowdown(n_clustered))
+
+
+def _sampling_rates(rows: FloatArray, settings: Settings) -> dict[str, float]:
+    """Seconds per unit of work of the steps that only the fit of a sample has."""
+    rows = rows if len(rows) >= 2 * LEAST_ROWS else np.tile(rows, (2, 1))
+    stages = plan_sample(len(rows), rows.shape[1], settings, len(rows) // 2)
+    timer = StepTimer(stages)
+    with warnings.catch_warnings(), timer.timing():
+        warnings.simplefilter("ignore", UserWarning)
+        fit(rows, settings, sample=len(rows) // 2, progress=timer)
+    rates = step_rates(stages, timer.step_seconds)
+    return {name: rates[name] for name in ("sample", "clustered_rows", "assign")}
 
 
 def _timed_fit(sample: FloatArray, settings: Settings) -> tuple[StepTimer, list[int]]:

@@ -43,6 +43,27 @@ class Progress:
     def _end(self, seconds: float) -> None: ...
 
 
+class PartProgress(Progress):
+    """Stages of a part of a run, told by the progress of the whole with a word in front."""
+
+    def __init__(self, whole: Progress, word: str) -> None:
+        self._whole, self._word, self.seconds = whole, word, whole.seconds
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[Callable[[], None]]:
+        """Run a stage of the part."""
+        with self._whole.stage(f"{self._word} {name}", total) as advance:
+            yield advance
+
+    def resumed(self, name: str, count: int | None = None, total: int | None = None) -> None:
+        """Tell that pieces of a stage were done by an earlier run."""
+        self._whole.resumed(f"{self._word} {name}", count, total)
+
+    def tell(self, line: str) -> None:
+        """Say something about the run."""
+        self._whole.tell(line)
+
+
 class LineProgress(Progress):
     """Plain lines for logs and pipes: when a stage begins and ends, and now and then between."""
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
+from generators import mixture
 from processes import background
 
 from cns_dask import cli, open_result
@@ -148,6 +150,40 @@ def test_show_and_report_of_another_number_of_clusters(folder):
         failed = cns(command, "clusters.zarr", "--n-clusters", 999, cwd=folder)
         assert failed.returncode == 2
         assert "n_clusters must be an integer from 1 to 50. Got 999" in " ".join(failed.stderr.split())
+
+
+def test_fit_show_and_report_of_a_sample(tmp_path):
+    rows = mixture(2500, 4, n_clusters=3, spread=9, seed=2)
+    np.save(tmp_path / "x.npy", rows)
+    done = cns("fit", "x.npy", "--out", "s.zarr", "--sample", 0.44, "--check-sample", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    sample = open_result(tmp_path / "s.zarr").sample
+    assert sample.size == 0.44
+    shown = " ".join(cns("show", "s.zarr", cwd=tmp_path).stdout.split())
+    assert f"Sample: {sample.n_rows} of 2500 rows were clustered" in shown
+    assert "A second sample gave 3 clusters (3 here), and the same one for 100.0% of" in shown
+    assert "2500 rows: 3 clusters" in done.stdout
+    other = cns("show", "s.zarr", "--n-clusters", 2, cwd=tmp_path).stdout
+    assert "rows of the sample" in other
+    assert cns("report", "s.zarr", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "report.html").read_text()
+    assert f"Sample: {sample.n_rows} of 2500 rows were clustered" in page
+    assert cns("report", "s.zarr", "--overwrite", "--n-clusters", 2, cwd=tmp_path).returncode == 0
+    assert "rows of the sample" in (tmp_path / "report.html").read_text()
+    again = cns("fit", "x.npy", "--out", "t.parquet", "--sample", 1100, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(table["cluster"], open_result(tmp_path / "s.zarr").labels.compute())
+
+
+def test_a_plan_for_many_rows_is_compared_with_that_of_a_sample(folder):
+    told = cns("plan", "--rows", 10**8, "--columns", 16, "--no-measure", cwd=folder).stdout
+    assert "With --sample 1000000 all other rows take the clusters of their nearest ones" in told
+    assert "| all 100,000,000 |" in told
+    assert "| a sample of 1,000,000 |" in told
+    asked = cns("plan", "--rows", 10**8, "--columns", 16, "--no-measure", "--sample", 10**5, cwd=folder).stdout
+    assert "of which 100,000 are clustered" in asked
+    assert "a sample of" not in asked
 
 
 def test_fit_by_the_paper_alone(folder, blobs):

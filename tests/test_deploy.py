@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cns_dask import Settings, plan
-from cns_dask.jobs import plan_sizes, plan_stages
+from cns_dask.sizing import plan_sizes, plan_stages
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PLACES = ["compose", "kubernetes", "local", "slurm", "ssh", "tls"]

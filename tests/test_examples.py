@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from dask.utils import parse_bytes
 from sklearn.metrics import adjusted_rand_score
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -166,6 +167,21 @@ def test_data_larger_than_the_memory_of_all_workers(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_many_rows_by_a_sample_through_a_kill(tmp_path):
+    sizes = ("--rows", 200_000, "--sample", 30_000, "--reference", 40_000)
+    printed = run("ten_million/fit.py", *sizes, cwd=tmp_path)
+    assert "pieces of the assignment" in printed
+    assert "over before it could be killed" not in printed
+    scores = [float(score) for score in re.findall(r"adjusted Rand index [^:]*: ([\d.]+)", printed)]
+    assert len(scores) == 3
+    assert min(scores) > 0.95
+    for planned, used in re.findall(r"\| worker \d \| [^|]+ \| ([^|]+) \| ([^|]+) \|", printed):
+        assert parse_bytes(used) < parse_bytes(planned)
+    assert "paused or spilling: 0 workers" in printed
+
+
+@pytest.mark.slow
 def test_a_warm_worker_begins_at_once(tmp_path):
     printed = run("benchmarks/warmup.py", "--rows", 30_000, cwd=tmp_path)
     assert float(re.search(r"cold / warmed up: ([\d.]+)", printed)[1]) > 2
@@ -201,10 +217,11 @@ def test_every_example_is_here():
         "xarray_cube/map.py",
         "anndata_cells/cells.py",
         "larger_than_memory/fit.py",
+        "ten_million/fit.py",
         "slurm/fit.py",  # by integration/test_slurm.py
         "quality/compare.py",
         "quality/toys.py",
     }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested
-    for name in ("larger_than_memory", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):
+    for name in ("larger_than_memory", "ten_million", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):
         assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")

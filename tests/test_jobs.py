@@ -1,11 +1,15 @@
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 
 from cns_dask import CNS
-from cns_dask.errors import InvalidDataError, InvalidSettingError
-from cns_dask.jobs import plan_sizes, plan_stages, prepare, size_overrides
+from cns_dask.errors import InvalidDataError, InvalidSettingError, NotEnoughMemoryError
+from cns_dask.inputs.sampling import Sampling
+from cns_dask.inputs.scan import scan
+from cns_dask.jobs import prepare
 from cns_dask.settings import Settings
+from cns_dask.sizing import plan_sizes, plan_stages, size_overrides
 
 
 def test_a_job_knows_its_rows_its_grid_and_all_stages_before_anything_runs(blobs):
@@ -97,3 +101,34 @@ def test_more_rows_need_more_of_everything():
     for quantity in ("disk_bytes", "n_tasks"):
         assert getattr(plans[1], quantity) > 2 * getattr(plans[0], quantity)
     assert plans[1].worker_bytes(1) > plans[0].worker_bytes(1)
+
+
+def test_a_job_of_a_sample_counts_its_rows_and_reads_nothing_for_it(blobs, monkeypatch):
+    monkeypatch.setattr("cns_dask.inputs.sampling.LEAST_ROWS", 100)
+    monkeypatch.setattr("cns_dask.jobs.scan", lambda X, rows, **options: scan(da.full_like(X, np.nan), rows, **options))
+    job = prepare(blobs, Settings(), sample=200)
+    assert job.skips
+    assert job.n_rows == job.sizes.n_rows == Sampling(200, 600, 0).sample.count(slice(0, 600))
+    names = [stage.name for stage in job.plan.stages]
+    assert (names[:3], names[-1]) == (["sample", "clustered_rows", "preprocess"], "assign")
+
+
+def test_workers_that_are_too_small_are_told_of_a_sample_that_fits(monkeypatch):
+    X = da.zeros((5_000_000, 16), chunks=(100_000, 16))
+
+    def limits(gibibytes):
+        processes = [("worker a", 1, gibibytes * 2**30)]
+        for module in ("jobs", "execution.cluster"):
+            monkeypatch.setattr(f"cns_dask.{module}.processes", lambda: iter(processes))
+
+    for gibibytes, size in ((4, 1_000_000), (2, 300_000)):
+        limits(gibibytes)
+        with pytest.raises(NotEnoughMemoryError, match=rf"more memory. Or cluster a sample, .* sample={size} \(--samp"):
+            prepare(X, Settings())
+        assert prepare(X, Settings(), sample=size).n_rows == pytest.approx(size, rel=0.01)
+    limits(1.5)
+    with pytest.raises(NotEnoughMemoryError, match="sample=100000 .* needs"):
+        prepare(X, Settings(), sample=1_000_000)
+    limits(0.5)
+    with pytest.raises(NotEnoughMemoryError, match="workers with more memory.$"):
+        prepare(X, Settings())

@@ -9,9 +9,10 @@ from dask.utils import key_split
 
 from cns_dask import Settings, plan, planning
 from cns_dask.errors import InvalidSettingError
-from cns_dask.execution.forecast import StepTimer
-from cns_dask.jobs import plan_sizes, plan_stages, prepare
+from cns_dask.execution.forecast import StepTimer, comparison
+from cns_dask.jobs import prepare
 from cns_dask.neighbors.plan import descent_stage, given_stage
+from cns_dask.sizing import plan_sizes, plan_stages
 
 SIZES = {"n_rows": 300_000, "n_features": 3, "workers": 2, "threads": 2, "memory_bytes": 2**32}
 SETTINGS = Settings(max_candidates=50)
@@ -186,3 +187,26 @@ def test_clusters_may_be_larger_than_the_sample(one_second_per_step):
         plan(n_rows=10_000, n_features=2, settings=settings)
     with pytest.raises(InvalidSettingError, match="settings must be Settings"):
         plan(n_rows=10_000, n_features=2, settings={})
+
+
+def test_a_sample_needs_the_memory_of_its_own_rows_and_time_for_all():
+    sizes = {"n_rows": 10**9, "n_features": 16, "threads": 2, "measure": False}
+    sampled, alone = plan(**sizes, sample=10**6), plan(**(sizes | {"n_rows": 10**6}))
+    assert sampled.worker_bytes == pytest.approx(alone.worker_bytes, rel=0.1)
+    assert "1,000,000,000 rows x 16 features of which 1,000,000 are clustered" in str(sampled)
+    assert [stage.stage for stage in sampled.stages][:2] == ["sample", "clustered_rows"]
+    assert sampled.stages[-1].stage == "assign"
+    assert plan(**sizes, sample=0.001).stages == sampled.stages
+    assert plan(**sizes, sample=10**9).stages == plan(**sizes).stages
+    assert "| a sample of 1,000,000 | 6." in comparison(plan(**sizes), sampled)
+
+
+def test_the_time_of_a_sample_grows_with_all_rows(one_second_per_step, monkeypatch):
+    monkeypatch.setattr(planning, "SAMPLE_ROWS", 2000)
+    rates = planning._sampling_rates(planning._mixture(2000, 4), Settings(method="exact"))
+    assert all(rates[name] > 0 for name in ("sample", "clustered_rows", "assign"))
+    monkeypatch.setattr(planning, "_sampling_rates", lambda *_: rates)
+    few, many = (plan(n_rows=n_rows, n_features=4, sample=5000, settings=SETTINGS) for n_rows in (10**5, 10**7))
+    core = {forecast.n_rows: {row.stage: row.core_seconds for row in forecast.stages} for forecast in (few, many)}
+    assert core[10**7]["assign"] == pytest.approx(100 * core[10**5]["assign"])
+    assert core[10**7]["evaluate"] == core[10**5]["evaluate"] > 0

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cns_dask import progress as module
-from cns_dask.progress import BarProgress, ForgivingStream, LineProgress, visible_progress
+from cns_dask.progress import BarProgress, ForgivingStream, LineProgress, PartProgress, visible_progress
 
 
 def test_lines_tell_counts_and_times(monkeypatch):
@@ -25,6 +25,20 @@ def test_lines_tell_counts_and_times(monkeypatch):
         assert re.fullmatch(r"neighbors: 2 of 3, \d+ s so far", line)
     assert re.fullmatch(r"neighbors: 2 of 3, \d+\.\d s", lines[-1])
     assert progress.seconds["neighbors"] >= 0
+
+
+def test_a_part_of_a_run_is_told_with_a_word_in_front():
+    lines = []
+    whole = LineProgress(lines.append)
+    part = PartProgress(whole, "second")
+    with part.stage("neighbors", 1) as advance:
+        advance()
+    part.resumed("graph")
+    part.tell("so far")
+    assert lines[0] == "second neighbors: 0 of 1"
+    assert lines[1].startswith("second neighbors: 1 of 1")
+    assert lines[2:] == ["second graph: all done by an earlier run", "so far"]
+    assert list(part.seconds) == list(whole.seconds) == ["second neighbors"]
 
 
 def test_bars_tell_counts_and_times_on_a_terminal():

@@ -3,6 +3,7 @@
 import itertools
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from cns_dask.cli.options import (
     FORMS,
+    CheckSample,
     ClusterOptions,
     DataArgument,
     DataOptions,
@@ -17,6 +19,7 @@ from cns_dask.cli.options import (
     OtherNumber,
     Overwrite,
     ResultArgument,
+    Sample,
     SchedulerOptions,
     Scratch,
     TableOut,
@@ -32,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+COMPARED_SAMPLE = 1_000_000  # rows of a sample that a plan for more is compared with
 _debug = False  # whether --debug is on the line
 
 
@@ -74,6 +78,8 @@ def fit(
     previous: Annotated[
         str | None, typer.Option(help="Previous result: the same clusters keep their numbers, and changes are told.")
     ] = None,
+    sample: Sample = None,
+    check_sample: CheckSample = False,
     settings: Any = None,
     overwrite: Overwrite = False,
     scratch: Scratch = None,
@@ -98,7 +104,8 @@ def fit(
         rows = None if data is None else open_data(data, **asdict(read))
         if table is not None:
             check_apart(() if rows is None else rows.files, table)
-        result = pipeline.fit(rows, settings, graph=graph, previous=previous, **options)
+        chosen: dict[str, Any] = {"sample": sample, "check_sample": check_sample, "previous": previous}
+        result = pipeline.fit(rows, settings, graph=graph, **chosen, **options)
         if table is not None:
             write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=options["progress"])
     typer.echo(text.quality(result.graph, settings.method))
@@ -123,19 +130,23 @@ def plan(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
+    sample: Sample = None,
     settings: Any = None,
     measure: Annotated[bool, typer.Option(help="Measure rates here, to forecast the time.")] = True,
 ) -> None:
     """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
 
-    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones.
+    Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones; above a million rows
+    for a fit of a sample too, to compare both.
     """
     memory_bytes = None if memory is None else _bytes(memory)
     from cns_dask import planning
+    from cns_dask.execution.forecast import comparison
     from cns_dask.inputs.data import open_data
 
     options = asdict(read) | {"columns": columns.split(",") if data is not None and columns else None}
-    forecast = planning.plan(
+    forecast_of = partial(
+        planning.plan,
         open_data(data, **options) if data is not None else None,
         n_rows=rows,
         n_features=None if data is not None or columns is None else _integer("columns", columns),
@@ -145,7 +156,13 @@ def plan(
         settings=settings,
         measure=measure,
     )
+    forecast = forecast_of(sample=sample)
     typer.echo(str(forecast))
+    if sample is None and forecast.n_rows > COMPARED_SAMPLE:
+        table = comparison(forecast, forecast_of(sample=COMPARED_SAMPLE))
+        typer.echo(
+            f"\nWith --sample {COMPARED_SAMPLE} all other rows take the clusters of their nearest ones:\n\n{table}"
+        )
 
 
 @app.command()

@@ -27,6 +27,23 @@ TableOut = Annotated[
 Overwrite = Annotated[
     bool, typer.Option(help="Replace a result of other data or settings, once the new one is complete.")
 ]
+
+
+def rows_or_share(text: Any) -> Any:
+    """A number of rows if it is written as an integer, else a share of them."""
+    return int(text) if str(text).isdecimal() else float(text)
+
+
+Sample = Annotated[
+    Any,
+    typer.Option(
+        parser=rows_or_share,
+        metavar="ROWS|SHARE",
+        show_default=False,
+        help="Cluster only so many rows (1000000), or this share of them (0.01); others follow their nearest ones.",
+    ),
+]
+CheckSample = Annotated[bool, typer.Option("--check-sample", help="Fit a second sample too: how well do both agree?")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate arrays; beside OUT if not given.")]
 
 

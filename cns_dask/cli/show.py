@@ -78,7 +78,9 @@ def _clusters(result: Result, n_clusters: int | None) -> Table:
 
     choice = result.choice_at(n_clusters)
     title = f"{n_clusters} clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
-    table = Table("cluster", "rows", title=title, title_justify="left")
+    table = Table(
+        "cluster", "rows" if result.sample is None else "rows of the sample", title=title, title_justify="left"
+    )
     for label, size in enumerate(sizes_of(result.at(n_clusters).labels)):
         table.add_row(str(label), str(size))
     return table

@@ -72,6 +72,8 @@ class Forecast:
         Disk that is needed at most.
     curve
         Expected seconds for other numbers of workers with as many threads; empty if rates were not measured.
+    n_sampled
+        Rows of the sample that is clustered; None if all are.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Forecast:
     memory_bytes: int | None
     disk_bytes: int
     curve: dict[int, float]
+    n_sampled: int | None = None
 
     @property
     def limit_bytes(self) -> int:
@@ -116,8 +119,9 @@ class Forecast:
     def __str__(self) -> str:
         """Return tables in Markdown."""
         about = "" if self.seconds is None else f": about {_duration(self.seconds)}"
+        sample = "" if self.n_sampled is None else f" of which {self.n_sampled:,} are clustered"
         lines = [
-            f"{self.n_rows:,} rows x {self.n_features} features, {self.workers} worker(s) of {self.threads} "
+            f"{self.n_rows:,} rows x {self.n_features} features{sample}, {self.workers} worker(s) of {self.threads} "
             f"thread(s){about}",
             f"memory of a worker: {_size(self.worker_bytes)} needed{self._verdict()}; disk: {_size(self.disk_bytes)}",
             "",
@@ -155,6 +159,24 @@ class Forecast:
             return ""
         answer = "enough" if self.memory_bytes >= self.worker_bytes else "NOT enough"
         return f", {_size(self.memory_bytes)} given: {answer}"
+
+
+def comparison(*forecasts: Forecast) -> str:
+    """A table of what some fits take, by the rows that they cluster.
+
+    Examples
+    --------
+    >>> from cns_dask import plan
+    >>> sizes = {"n_rows": 2_000_000, "n_features": 4, "measure": False}
+    >>> print(comparison(plan(**sizes), plan(**sizes, sample=1_000_000)).splitlines()[-1][:25])
+    | a sample of 1,000,000 |
+    """
+    lines = ["| rows that are clustered | memory of a worker | disk | time |", "|---|---:|---:|---:|"]
+    for each in forecasts:
+        rows = f"all {each.n_rows:,}" if each.n_sampled is None else f"a sample of {each.n_sampled:,}"
+        time_taken = "" if each.seconds is None else _duration(each.seconds)
+        lines.append(f"| {rows} | {_size(each.worker_bytes)} | {_size(each.disk_bytes)} | {time_taken} |")
+    return "\n".join(lines)
 
 
 class StepTimer(Progress):

@@ -21,7 +21,7 @@ from cns_dask.errors import DamagedError
 from cns_dask.execution.cluster import active_client, check_location_is_shared
 from cns_dask.execution.compute import compute
 from cns_dask.execution.plan import Stage
-from cns_dask.progress import Progress
+from cns_dask.progress import PartProgress, Progress
 from cns_dask.storage.arrays import StoredArray, aligned_regions, write_blocks
 from cns_dask.storage.layout import ArrayPlan
 from cns_dask.storage.locations import Location
@@ -116,6 +116,12 @@ class Run:
         for region in aligned_regions(X, target):
             target[region] = X[region].compute(scheduler="synchronous")
         return target.lazy()
+
+    def beside(self, name: str) -> Run:
+        """Other work of the same run: all of it is in scratch, and goes when this is dropped."""
+        folder, records = self.writer.scratch / name, self.writer.records
+        places = folder / "result.zarr", folder / "scratch.zarr", records and records / name
+        return Run(ResultWriter(*places, self.writer.check_lock), PartProgress(self.progress, name))
 
     def are_undamaged(self, names: Sequence[str]) -> bool:
         """Whether all chunks of these arrays are there, and as they were written."""

@@ -1,5 +1,6 @@
 """Rows that are skipped, because a value is missing (NaN) or infinite; labels as in scikit-learn's HDBSCAN.
 
+Rows outside a sample (`inputs.sampling`) have a code too: they are not clustered, but get a label all the same.
 A fit within one cluster skips the rows of all others. They are marked in the data by a NaN of their own, as R marks its
 missing values: so whatever reads a chunk of rows knows which of them count.
 """
@@ -15,7 +16,7 @@ from cns_dask.execution.plan import Stage, Step
 from cns_dask.storage.chunks import FLOAT_BYTES
 from cns_dask.storage.layout import ArrayPlan
 
-CLUSTERED, HAS_INFINITE, HAS_MISSING, ELSEWHERE = 0, -2, -3, -4  # codes of rows
+CLUSTERED, HAS_INFINITE, HAS_MISSING, ELSEWHERE, OUTSIDE_SAMPLE = 0, -2, -3, -4, -5  # codes of rows
 ELSEWHERE_BITS = np.uint64(0x7FF8_0000_0000_0C25)
 
 Codes = np.ndarray[Any, np.dtype[np.int8]]
@@ -25,9 +26,14 @@ def skip_stages(shape: tuple[int, int], n_clustered: int, chunk: int, rows: int)
     """Find the rows to skip among data of this shape, read in chunks of `chunk` rows; number the others, by `rows`."""
     n_rows, n_features = shape
     find = Step("skip_codes", -(-n_rows // chunk), 3 * FLOAT_BYTES * chunk * n_features, work=n_rows * n_features)
-    number = Step("clustered_rows", -(-n_clustered // rows), 3 * FLOAT_BYTES * rows, work=n_rows)
-    codes, numbers = ArrayPlan("codes", (n_rows,), (chunk,)), ArrayPlan("rows", (n_clustered,), (rows,))
-    return Stage("skip_codes", (find,), writes=(codes,)), Stage("clustered_rows", (number,), (codes,), (numbers,))
+    codes = ArrayPlan("codes", (n_rows,), (chunk,))
+    return Stage("skip_codes", (find,), writes=(codes,)), numbers_stage(codes, n_clustered, rows)
+
+
+def numbers_stage(codes: ArrayPlan, n_clustered: int, rows: int) -> Stage:
+    """Number the rows that are clustered, by `rows`."""
+    number = Step("clustered_rows", -(-n_clustered // rows), 3 * FLOAT_BYTES * rows, work=codes.shape[0])
+    return Stage("clustered_rows", (number,), (codes,), (ArrayPlan("rows", (n_clustered,), (rows,)),))
 
 
 def row_codes(block: FloatArray) -> Codes:

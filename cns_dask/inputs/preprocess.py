@@ -150,7 +150,7 @@ def transform_rows(block: FloatArray, transform: Transform, numbers: IntArray) -
     """Transform some rows, which errors name by their numbers; each result depends on its row alone."""
     if not np.isfinite(block).all():
         bad = numbers[~np.isfinite(block).all(axis=1)]
-        _raise_not_finite(bad, len(bad))
+        refuse_rows(bad, len(bad))
     with np.errstate(over="ignore", invalid="ignore"):
         rows = (block[:, transform.kept] - transform.center) / transform.scale
     beyond = np.flatnonzero(~np.isfinite(rows).all(axis=1))
@@ -281,10 +281,11 @@ def _refuse_not_finite(X: da.Array) -> None:
     bad = ~da.isfinite(X).all(axis=1)
     numbers = da.where(bad, da.arange(X.shape[0], chunks=bad.chunks), X.shape[0])
     count, rows = dask.compute(bad.sum(), da.topk(numbers, -min(SHOWN_ROWS + 1, X.shape[0])))
-    _raise_not_finite(rows[:count], int(count))
+    refuse_rows(rows[:count], int(count))
 
 
-def _raise_not_finite(rows: Any, count: int) -> None:
+def refuse_rows(rows: Any, count: int) -> None:
+    """Refuse data with missing or infinite values in `count` rows, of which `rows` are the first."""
     raise InvalidDataError(
         f"There are NaN or infinite values in {count} row(s): {_first(rows)}. Remove or fill them; a fit "
         "skips them with missing='skip'."

@@ -12,6 +12,7 @@ from cns_dask.execution.cluster import delayed_chunks
 from cns_dask.execution.compute import compute
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED, row_codes
+from cns_dask.inputs.sampling import Draw
 from cns_dask.progress import Progress
 from cns_dask.storage.arrays import WIDE_FEATURES
 from cns_dask.storage.chunks import row_slices
@@ -28,31 +29,50 @@ class Scan:
     rows: int = 0  # of a chunk
 
 
-def scan(X: da.Array, rows: int, *, hashed: bool, counted: bool, in_memory: bool, progress: Progress) -> Scan:
-    """Read the data once, if hashes or counts are wanted: those of chunks of `rows` rows, whatever chunks X has."""
+def scan(
+    X: da.Array,
+    rows: int,
+    *,
+    hashed: bool,
+    counted: bool,
+    in_memory: bool,
+    progress: Progress,
+    draw: Draw | None = None,
+) -> Scan:
+    """Read the data once, if hashes or counts are wanted: those of chunks of `rows` rows, whatever chunks X has.
+
+    With `draw` only the rows of a sample count.
+    """
     parts = row_slices(X.shape[0], rows)
     if not (hashed or counted):
-        return Scan((), tuple(part.stop - part.start for part in parts), rows)
+        count = draw.count if draw is not None else lambda part: part.stop - part.start
+        return Scan((), tuple(map(count, parts)), rows)
     by_row = X.shape[1] > WIDE_FEATURES
     X = X if by_row else X.rechunk({0: rows})
-    tasks = [dask.delayed(scan_block)(block, hashed, counted) for block in delayed_chunks(X)]
+    starts = np.cumsum([0, *X.chunks[0][:-1]]).tolist()
+    blocks = zip(delayed_chunks(X), starts, strict=True)
+    tasks = [dask.delayed(scan_block)(block, hashed, counted, start, draw) for block, start in blocks]
     with progress.stage("scan", len(tasks)) as advance:
         scheduler = {"scheduler": "synchronous"} if in_memory else {}  # where the rows are
         with dask.config.set(scheduler):
-            blocks = compute(tasks, lambda _: advance())
-    words, counts = (np.concatenate(each) for each in zip(*blocks, strict=True))
+            scanned = compute(tasks, lambda _: advance())
+    words, counts = (np.concatenate(each) for each in zip(*scanned, strict=True))
     if not by_row:
         return Scan(tuple(map(str, words)), tuple(map(int, counts)), rows)
     hashes = tuple(_word(words[part]) for part in parts) if hashed else ()
     return Scan(hashes, tuple(int(counts[part].sum()) for part in parts), rows)
 
 
-def scan_block(block: Any, hashed: bool, counted: bool) -> tuple[Any, Any]:
-    """Hash of a chunk, and the number of its rows that can be clustered: all, unless they are `counted`.
+def scan_block(
+    block: Any, hashed: bool, counted: bool, first_row: int = 0, draw: Draw | None = None
+) -> tuple[Any, Any]:
+    """Hash of a chunk, and the number of its rows that can be clustered: all of the draw, unless they are `counted`.
 
     Of wide rows both of each row: so a chunk of the caller need not be one of the plan.
     """
     clustered = row_codes(block) == CLUSTERED if counted else np.ones(len(block), np.bool_)
+    if draw is not None:
+        clustered &= draw.marks(first_row, first_row + len(block))
     if block.shape[1] <= WIDE_FEATURES:
         return [_word(block) if hashed else ""], [int(clustered.sum())]
     words = [hashlib.blake2b(row.data, digest_size=8).digest() for row in np.ascontiguousarray(block)] if hashed else []

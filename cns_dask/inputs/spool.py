@@ -49,15 +49,21 @@ def spooled(X: da.Array, rows_per_chunk: int, run: Run) -> da.Array:
             for block, array in zip(delayed_chunks(X), arrays, strict=True)
         ]
         running.run("input", pieces)
-    edges, blocks = np.cumsum([0, *X.chunks[0]]), []
-    for rows in row_slices(X.shape[0], rows_per_chunk):
+    return joined([(array, slice(0, array.shape[0])) for array in arrays], rows_per_chunk)
+
+
+def joined(parts: list[tuple[StoredArray, slice]], rows_per_chunk: int) -> da.Array:
+    """Rows of stored arrays, one after the other, read in chunks of `rows_per_chunk`."""
+    parts = [(array, rows) for array, rows in parts if rows.stop > rows.start]
+    edges, blocks = np.cumsum([0, *(rows.stop - rows.start for _, rows in parts)]).tolist(), []
+    for rows in row_slices(edges[-1], rows_per_chunk):
         first, last = np.searchsorted(edges, [rows.start, rows.stop - 1], side="right") - 1
-        parts = [
-            (arrays[at], slice(max(0, rows.start - edges[at]), min(edges[at + 1], rows.stop) - edges[at]))
-            for at in range(first, last + 1)
-        ]
-        block = dask.delayed(read_rows)(parts)
-        blocks.append(da.from_delayed(block, (rows.stop - rows.start, X.shape[1]), np.float64))
+        pieces = []
+        for (array, part), start in zip(parts[first : last + 1], edges[first:], strict=False):
+            shift = part.start - start
+            pieces.append((array, slice(max(part.start, rows.start + shift), min(part.stop, rows.stop + shift))))
+        shape = rows.stop - rows.start, parts[0][0].shape[1]
+        blocks.append(da.from_delayed(dask.delayed(read_rows)(pieces), shape, np.float64))
     return da.concatenate(blocks)
 
 
@@ -67,5 +73,5 @@ def write_rows(block: FloatArray, target: StoredArray) -> None:
 
 
 def read_rows(parts: list[tuple[StoredArray, slice]]) -> Any:
-    """Rows of some chunks of the caller, one after the other."""
+    """Some rows of stored arrays, one after the other."""
     return np.concatenate([np.asarray(array[rows]) for array, rows in parts])

@@ -22,7 +22,7 @@ def sort_into_cells(
 ) -> IntArray:
     """Write some rows in the order of their cells; return the number of them in every cell."""
     values = shifted(np.asarray(points[part]), np.asarray(offset[...]))
-    cells = nearest_centers(values, np.asarray(centers[...]))[:, 0]
+    cells = nearest_centers(values, np.asarray(centers[...]))
     keys = cells * points.shape[0] + np.arange(part.start, part.stop)
     write_sorted(point_entry(values.shape[1]), keys, scratch, start, point=values)
     return np.bincount(cells, minlength=centers.shape[0])

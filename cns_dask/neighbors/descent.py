@@ -44,7 +44,7 @@ def learn_partitions(
     """Centres (c, d) learned from a sample of rows, and the partition of each (c,)."""
     centers, shift = learn_centers(sample, n_centers, seed)
     centers = shifted(centers + shift, offset)
-    nearest = nearest_centers(shifted(np.concatenate(sample), offset), centers)[:, 0]
+    nearest = nearest_centers(shifted(np.concatenate(sample), offset), centers)
     return centers, group_centers(np.bincount(nearest, minlength=len(centers)), n_partitions)
 
 

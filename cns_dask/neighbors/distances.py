@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Pairs whose lower bounds are in memory together: fewer are slower.
 QUERIES_AT_ONCE, POINTS_AT_ONCE = 2048, 4096
+#: Up to so many centres of cells every row is compared with every one.
+FEW_CENTERS = 256
 
 
 def merge_nearest(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from cns_dask.execution.plan import Stage, Step, memory_limit
-from cns_dask.neighbors.distances import POINTS_AT_ONCE, QUERIES_AT_ONCE
+from cns_dask.neighbors.distances import FEW_CENTERS, POINTS_AT_ONCE, QUERIES_AT_ONCE
 from cns_dask.neighbors.exchange import list_entry, point_entry
 from cns_dask.settings import EXACT_ROWS, choose_method
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip, rows_per_chunk
@@ -21,8 +21,8 @@ PAIRS_BYTES = 2 * FLOAT_BYTES * QUERIES_AT_ONCE * POINTS_AT_ONCE
 CELL_CHUNK_BYTES = 8 * 2**20
 #: Rows of an average cell: half as many are slower, twice as many no faster.
 CELL_ROWS = 1024
-#: Above so many, cells grow instead: every row is compared with every centre.
-MAX_CELLS = 8192
+#: Above so many, cells grow instead: every chunk of rows counts its rows in every cell.
+MAX_CELLS = 16384
 #: Rows per cell from which the centres are learned, at most SAMPLE_BYTES in all.
 SAMPLED_PER_CELL = 32
 SAMPLE_BYTES = 256 * 2**20
@@ -148,16 +148,22 @@ def given_stage(sizes: GraphSizes, *, with_distances: bool) -> Stage:
     return Stage("neighbors", (step,), writes=sizes.lists()[: 2 if with_distances else 1])
 
 
+def compared_centers(n_cells: int) -> float:
+    """Centres, and groups of them, that a row is compared with: a tenth of many on a mixture in 16 dimensions."""
+    return n_cells if n_cells <= FEW_CENTERS else 2 * math.sqrt(n_cells) + n_cells / 10
+
+
 def cells_stage(sizes: GraphSizes) -> Stage:
     """Learn centres of cells from a sample, and move every row to the cell of its nearest centre."""
     n, d, rows = sizes.n_rows, sizes.n_features, sizes.rows_per_chunk
     row, entry = FLOAT_BYTES * d, point_entry(d).itemsize
     task_bytes = rows * (2 * row + 3 * entry) + FLOAT_BYTES * sizes.n_cells * d + PAIRS_BYTES
     learn_bytes = 4 * sizes.sampled_rows * row + FLOAT_BYTES * sizes.n_cells * (256 + 4 * d)
+    compared = compared_centers(sizes.n_cells)
     steps = (
-        Step("learn_centers", 1, learn_bytes, work=sizes.sampled_rows * sizes.n_cells * d),
+        Step("learn_centers", 1, learn_bytes, work=sizes.sampled_rows * min(sizes.n_cells, compared) * d),
         Step("take_samples", 2, after=(0,)),
-        Step("sort", sizes.n_chunks, task_bytes, work=n * d * (sizes.n_cells + SORT_COMPARISONS), after=(1,)),
+        Step("sort", sizes.n_chunks, task_bytes, work=n * d * (compared + SORT_COMPARISONS), after=(1,)),
         Step(
             "fill", math.ceil(n / sizes.rows_per_cell_chunk), 4 * sizes.rows_per_cell_chunk * entry, n * d, after=(2,)
         ),

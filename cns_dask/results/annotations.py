@@ -72,7 +72,7 @@ def graph_matrices(result: Any) -> dict[str, da.Array]:
     """The graph as lazy matrices (n, n) of sparse chunks, with empty rows for those that were skipped."""
     graph, k = result.graph, result.choice.n_neighbors
     indices = graph.indices[:, :k].rechunk({1: -1})
-    rows = result.rows.compute() if result.n_skipped else None
+    rows = result.rows.compute() if result.n_clustered < result.n_rows else None
     ends = np.cumsum(indices.chunks[0])
     edges = np.concatenate([[0], ends if rows is None else rows[ends - 1] + 1])
     edges[-1] = result.n_rows

@@ -11,8 +11,9 @@ import msgspec
 
 from cns_dask.errors import NotAResultError
 from cns_dask.execution.memory import MemoryRecord
-from cns_dask.inputs.preprocess import TransformSummary
+from cns_dask.inputs.preprocess import Transform, TransformSummary
 from cns_dask.results.history import Changes
+from cns_dask.results.samples import Sample
 from cns_dask.settings import Settings
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.scales import Selection
@@ -49,6 +50,7 @@ class Description:
     transform: TransformSummary | None = None  # None for a graph alone
     within: int | None = None  # the cluster of another fit whose rows were clustered further
     changes: Changes | None = None  # since the previous fit
+    sample: Sample | None = None  # None if all rows were clustered
 
 
 def read_description(store: ResultStore) -> Description:
@@ -59,6 +61,7 @@ def read_description(store: ResultStore) -> Description:
 def check_description(store: ResultStore) -> None:
     """Refuse a result whose attributes do not fit its arrays."""
     about, sizes = read_description(store), store.sizes
+    n_labelled = sizes["clustered"] if about.sample is None else sizes["row"]
     ks, lams = store.read("k").tolist(), store.read("lam").tolist()
     rules = {
         "its choice is not in its grid": all(
@@ -67,7 +70,10 @@ def check_description(store: ResultStore) -> None:
             for choice in (about.choice, about.selection.used, about.selection.paper, about.selection.scales)
         ),
         "its counts are impossible": about.n_candidates.keys() == about.n_maxima.keys() == set(map(str, ks))
-        and 0 <= about.n_unreached <= sizes["clustered"],
+        and 0 <= about.n_unreached <= n_labelled
+        and (
+            about.sample is None or about.sample.n_rows == sizes["clustered"] <= sizes["row"] - about.sample.n_skipped
+        ),
         "its graph has too few neighbours": max(ks) <= sizes["neighbor"],
         "its clusters are numbered otherwise": about.choice.n_clusters == sizes["cluster"] == len(about.numbers)
         and sorted(about.numbers) == store.read("cluster").tolist()
@@ -81,6 +87,17 @@ def check_description(store: ResultStore) -> None:
     wrong = [what for what, holds in rules.items() if not holds]
     if wrong:
         raise NotAResultError(f"This is not a result of cns_dask: {', '.join(wrong)}.")
+
+
+def stored_transform(store: ResultStore, summary: TransformSummary) -> Transform:
+    """The fitted preprocessing in a store, which may be unfinished."""
+    return Transform(
+        kept=store.read("transform/kept"),
+        center=store.read("transform/center"),
+        scale=store.read("transform/scale"),
+        components=store.read("transform/components") if "transform/components" in store else None,
+        **vars(summary),
+    )
 
 
 def _fits(transform: TransformSummary, store: ResultStore) -> bool:

@@ -10,7 +10,7 @@ is a representative, which keeps its own.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -30,11 +30,13 @@ from cns_dask.inputs.preprocess import Transform, transform_rows
 from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.inputs.table_forms import CLUSTER, LazyTable, beside, block_of, frame_of
 from cns_dask.inputs.tables import SHOWN_COLUMNS, is_table, numeric_columns
-from cns_dask.neighbors.cells import search_new_rows
+from cns_dask.neighbors.cells import Cells, search_new_rows
 from cns_dask.neighbors.exact import search_everywhere
 from cns_dask.progress import Progress
 from cns_dask.results.result import Result, open_result
 from cns_dask.results.skipped import mark_skipped
+from cns_dask.settings import Settings
+from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.memberships import Clustering, clustering_block, from_blocks
 from cns_dask.smoothing.plan import clustering_stage
 from cns_dask.storage.chunks import row_slices, rows_per_chunk
@@ -117,17 +119,14 @@ class Predictor:
             raise InvalidDataError(
                 f"The rows have {rows.shape[1]} features instead of {self.opened.transform.n_features}."
             )
-        step = self.opened.rows_at_once
-        parts = [
-            self.opened.clustering(rows[start : start + step], first_row + start)
-            for start in range(0, max(1, len(rows)), step)
-        ]
-        return Clustering(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+        return self.opened.clustering(rows, first_row)
 
     @cached_property
-    def opened(self) -> _LoadedModel:
+    def opened(self) -> LoadedModel:
         """The parts of the result that are needed, loaded or opened."""
-        return _LoadedModel(self.result)
+        result = self.result
+        arrays = result.cells, result.stored("points"), result.stored("absorption")
+        return LoadedModel(result.choice, result.transform, result.numbers(), result.settings, *arrays)
 
 
 @lru_cache(maxsize=8)
@@ -139,32 +138,52 @@ def _predictor_at(path: str, digest_then: str) -> Predictor:
     return predictor
 
 
-class _LoadedModel:
-    """The small parts of a result in memory, and the large ones opened."""
+def rows_at_once(n_features: int, n_neighbors: int, n_clusters: int) -> int:
+    """New rows whose neighbours are searched for together."""
+    return rows_per_chunk(2**62, max(n_features, n_neighbors, n_clusters))
 
-    def __init__(self, result: Result) -> None:
-        self.choice, self.transform, self.numbers = result.choice, result.transform, result.numbers()
-        self.skips, self.noise = result.settings.missing == "skip", result.settings.noise
-        self.cells, self.points = result.cells, result.stored("points")
-        self.absorption = result.stored("absorption")
-        widths = self.transform.n_features, self.choice.n_neighbors, self.choice.n_clusters
-        self.rows_at_once = rows_per_chunk(2**62, max(widths))
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """What predicts: the small parts of a result in memory, and the large ones opened."""
+
+    choice: Choice
+    transform: Transform
+    numbers: list[int]  # of the clusters, in the order of the columns of the absorption
+    settings: Settings
+    cells: Cells | None  # the training rows in cells; None where all of them are searched
+    points: ArrayLike
+    absorption: ArrayLike
+
+    @property
+    def skips(self) -> bool:
+        """Whether rows with missing values get a label that says so, instead of an error."""
+        return self.settings.missing == "skip"
 
     def clustering(self, rows: FloatArray, first_row: int) -> Clustering:
         """Memberships, labels and confidence of some rows (m, d)."""
         codes = row_codes(rows) if self.skips else np.zeros(len(rows), np.int8)
         filled = with_fillers(rows, codes, self.transform)
-        return mark_skipped(self.clustering_with_neighbors(filled, first_row)[0], codes)
+        P = self.absorption_of(filled, np.arange(first_row, first_row + len(rows)))
+        return mark_skipped(clustering_block(P, self.numbers, noise=self.settings.noise), codes)
+
+    def absorption_of(self, rows: FloatArray, row_numbers: IntArray) -> FloatArray:
+        """P of some rows that are all finite (m, K), a part of them at a time; errors name them by these numbers."""
+        step = rows_at_once(self.transform.n_features, self.choice.n_neighbors, self.choice.n_clusters)
+        parts = row_slices(len(rows), step) or [slice(0, 0)]
+        return np.concatenate([self._absorption_of(rows[part], row_numbers[part])[0] for part in parts])
 
     def clustering_with_neighbors(
         self, rows: FloatArray, first_row: int
     ) -> tuple[Clustering, tuple[FloatArray, IntArray]]:
-        """The same of rows that are all finite, and distances and row numbers of their nearest training rows."""
-        distances, indices = self.search(
-            transform_rows(rows, self.transform, np.arange(first_row, first_row + len(rows)))
-        )
+        """Their clustering, and distances and row numbers of their nearest training rows."""
+        P, nearest = self._absorption_of(rows, np.arange(first_row, first_row + len(rows)))
+        return clustering_block(P, self.numbers, noise=self.settings.noise), nearest
+
+    def _absorption_of(self, rows: FloatArray, row_numbers: IntArray) -> tuple[FloatArray, tuple[FloatArray, IntArray]]:
+        distances, indices = self.search(transform_rows(rows, self.transform, row_numbers))
         P = absorption_block(indices, distances, self.absorption, self.choice.n_clusters, self.choice.lam)
-        return clustering_block(P, self.numbers, noise=self.noise), (distances, indices)
+        return P, (distances, indices)
 
     def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
         """Distances and row numbers of the nearest training rows (m, k)."""

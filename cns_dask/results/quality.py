@@ -2,6 +2,7 @@
 
 from cns_dask.neighbors.graph import describe_quality
 from cns_dask.results.result import Result
+from cns_dask.results.samples import sample_in_words
 
 
 def quality_in_words(result: Result) -> list[str]:
@@ -14,6 +15,7 @@ def quality_in_words(result: Result) -> list[str]:
     'Neighbours: exact.'
     """
     return [
+        *([] if result.sample is None else [sample_in_words(result.sample, result.n_rows)]),
         describe_quality(result.graph),
         *_axes(result),
         _candidates(result),

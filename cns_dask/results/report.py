@@ -69,7 +69,7 @@ def sample_rows(
 
     No rows where only their graph was given.
     """
-    every = slice(None, None, -(-result.n_rows // n_rows))
+    every = slice(None, None, -(-result.n_clustered // n_rows))
     rows = result.rows[every].compute()
     shown = result if n_clusters is None else result.at(n_clusters)
     labels, confidence = dask.compute(shown.labels[rows], shown.confidence[rows])
@@ -104,6 +104,7 @@ def _variables(result: Result, n_clusters: int | None) -> dict[str, Any]:
         "clusters": _other_sizes(result, n_clusters)
         if is_other
         else list(zip(result.clusters, result.sizes(), result.representatives, strict=True)),
+        "of_sample": is_other and result.sample is not None,
         "best": result.best_by_n_clusters()[:RUNNERS_UP],
         "evidence": _figure(lambda axes: _draw_evidence(axes, result), (7, 2.5)),
         "n_shown": len(labels),

@@ -22,8 +22,9 @@ from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.results.clusterings import absorption_at, choice_at, sources_at, stored_evidence
-from cns_dask.results.description import Description, check_description, read_description
+from cns_dask.results.description import Description, check_description, read_description, stored_transform
 from cns_dask.results.history import Changes
+from cns_dask.results.samples import Sample, sample_in_words
 from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Grid, Settings, check_integer
@@ -58,9 +59,10 @@ class Result:
 
     def __repr__(self) -> str:
         choice = self.choice
+        sample = "" if self.sample is None else sample_in_words(self.sample, self.n_rows)
         return (
             f"<Result: {self.n_rows} rows, k = {choice.n_neighbors}, lam = {choice.lam:.4g}, at {self.path}. "
-            f"{self.verdict.sentence}>"
+            f"{self.verdict.sentence}{sample and ' '}{sample}>"
         )
 
     @property
@@ -75,8 +77,18 @@ class Result:
 
     @property
     def n_skipped(self) -> int:
-        """Number of rows that were skipped, because of NaN or infinite values."""
-        return self.n_rows - int(self.stored("absorption").shape[0])
+        """Number of rows without a label: NaN or infinite values, or in another cluster than the one of `within`."""
+        return self.n_rows - self.n_clustered if self.sample is None else self.sample.n_skipped
+
+    @property
+    def n_clustered(self) -> int:
+        """Number of rows that were clustered themselves: those of the sample, or all that were not skipped."""
+        return int(self.stored("absorption").shape[0])
+
+    @property
+    def sample(self) -> Sample | None:
+        """How the rows were drawn that were clustered, and how well they speak for all; None if all rows were."""
+        return self._description.sample
 
     @property
     def rows(self) -> da.Array:
@@ -157,7 +169,7 @@ class Result:
     @property
     def evidence(self) -> Evidence:
         """How far K = 1, 2, ... clusters stand out from data without structure: `total` (K,), `values` of every k."""
-        return stored_evidence(self._store, self.selection.dimension, self.n_rows - self.n_skipped)
+        return stored_evidence(self._store, self.selection.dimension, self.n_clustered)
 
     @property
     def scales(self) -> list[Scale]:
@@ -260,18 +272,14 @@ class Result:
     @property
     def transform(self) -> Transform:
         """The fitted preprocessing."""
-        summary, read = self._description.transform, self._store.read
+        summary = self._description.transform
         if summary is None:
             raise NotAResultError("The result has no transform, because only a graph was clustered.")
-        return Transform(
-            kept=read("transform/kept"),
-            center=read("transform/center"),
-            scale=read("transform/scale"),
-            components=read("transform/components") if "transform/components" in self._store else None,
-            **vars(summary),
-        )
+        return stored_transform(self._store, summary)
 
-    def at(self, n_clusters: int | None = None, selection: str | None = None) -> Clustering:
+    def at(
+        self, n_clusters: int | None = None, selection: str | None = None, data: Any = None, **options: Any
+    ) -> Clustering:
         """Another clustering of the same rows: what a fit with this `n_clusters` or `selection` would have given.
 
         It needs no new graph and no new grid. What is not stored yet is solved for, on the workers, and kept in the
@@ -283,6 +291,11 @@ class Result:
             Number of clusters. None: what `selection` chooses.
         selection
             "paper", "scales" or "auto": see `Settings`. None: as in the fit.
+        data
+            After the fit of a sample: the data of that fit. Rows outside the sample are then predicted, lazily; without
+            them they get the label -5 and no memberships (NaN).
+        **options
+            Options of `open_data` for `data`; those of the fit are used where they are not given.
 
         Examples
         --------
@@ -303,12 +316,17 @@ class Result:
             return self._clustering
         sources = sources_at(self._store, self.grid, choice)
         settings = self.settings
-        absorption = absorption_at(self._store, choice, sources, settings.tol, settings.random_state).lazy()
+        stored = absorption_at(self._store, choice, sources, settings.tol, settings.random_state)
         if "codes" not in self._store:
-            return clustering(absorption, choice.n_clusters, noise=settings.noise)
+            return clustering(stored.lazy(), choice.n_clusters, noise=settings.noise)
         codes = self._store.open("codes")
-        counts = dask.compute(*((block == CLUSTERED).sum() for block in codes.blocks))
-        return with_skipped(absorption, None, choice.n_clusters, codes, tuple(map(int, counts)), noise=settings.noise)
+        counts = tuple(map(int, dask.compute(*((block == CLUSTERED).sum() for block in codes.blocks))))
+        if data is not None and self.sample is not None:
+            from cns_dask.results.assignment import assigned_at
+
+            X = self._same_rows(data, options).X.rechunk({0: codes.chunks[0]})
+            return assigned_at(self, X, codes, counts, choice, stored)
+        return with_skipped(stored.lazy(), None, choice.n_clusters, codes, counts, noise=settings.noise)
 
     def choice_at(self, n_clusters: int | None = None, selection: str | None = None) -> Choice:
         """The k, lam and K of `at`.
@@ -493,7 +511,7 @@ class Result:
         >>> [choice.n_clusters for choice in result.best_by_n_clusters()[:3]]
         [4, 5, 6]
         """
-        return best_by_n_clusters(self.criterion, self.grid, self.n_rows - self.n_skipped)
+        return best_by_n_clusters(self.criterion, self.grid, self.n_clustered)
 
 
 def count_labels(labels: IntArray, clusters: IntArray) -> IntArray:

@@ -38,7 +38,7 @@ class Layer:
 
     n_clusters: int
     labels: da.Array  # cluster of every row, lazily (n,)
-    sizes: IntArray  # rows of each cluster (K,)
+    sizes: IntArray  # rows of each cluster (K,); of a fit of a sample, sampled rows
     #: Share of the rows of each cluster that are in one cluster of the next coarser layer; all of them in the last one
     purity: FloatArray
 
@@ -67,12 +67,19 @@ def layers_of(result: Result) -> list[Layer]:
     else:
         numbers, labels = [len(result.clusters)], [result.labels]
     counts = [contingency(fine, coarse) for fine, coarse in itertools.pairwise(labels)]
-    whole = contingency(labels[-1], da.zeros_like(labels[-1]))
+    whole = contingency(labels[-1], _counted(result))
     layers = []
     for K, each, table in zip(numbers, labels, [*counts, whole], strict=True):
         sizes = table.sum(axis=1)
         layers.append(Layer(K, each, sizes, table.max(axis=1) / np.maximum(sizes, 1)))
     return layers
+
+
+def _counted(result: Result) -> da.Array:
+    """0 for rows that count for sizes; of a sample these are its own, because only they have labels at every scale."""
+    if result.sample is None:
+        return da.zeros_like(result.labels)
+    return da.minimum(result.stored("codes").lazy(), 0)
 
 
 def tree_of(layers: list[Layer]) -> dict[Node, list[Node]]:

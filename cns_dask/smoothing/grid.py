@@ -1,9 +1,10 @@
 """The grid: absorption and criterion of every (k, lam), the choice, and the picks that are kept.
 
 A task solves one block of candidates for all lam and writes their absorption to scratch by chunks of rows: of all rows,
-or where these are many of some that stand for all, and of the candidates themselves. When the blocks of a k are there, its chunks are reduced to sums and inner products, these to picks,
-and these to the criterion. No k waits for another. Its absorption is removed as soon as its criterion is known, and
-Dask works on one k after the other where it can, so that with few workers hardly more than one of them is on disk.
+or, where these are many, of some that stand for all, and of the candidates themselves. When the blocks of a k are
+there, its chunks are reduced to sums and inner products, these to picks, and these to the criterion. No k waits for
+another. Its absorption is removed as soon as its criterion is known, and Dask works on one k after the other where it
+can, so that with few workers hardly more than one of them is on disk.
 
 All of this is sums over rows, so absorption stays in the order of the walk. What is kept goes back to row order.
 """
@@ -377,7 +378,7 @@ def _solve_pieces(
 
 
 def kept_positions(sizes: SmoothingSizes, candidates: IntArray) -> IntArray:
-    """Positions at which absorption is kept where it is not at all: evenly spread ones, then those of the candidates."""
+    """Positions whose absorption is kept where not all is: evenly spread ones, then those of the candidates."""
     return np.concatenate([np.arange(sizes.kept_rows) * sizes.n_rows // sizes.kept_rows, candidates])
 
 

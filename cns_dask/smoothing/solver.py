@@ -22,8 +22,8 @@ point j stay exactly 0.
 A change d of u in pass i (rounding, or small values that are dropped) changes the residual by d times the same factor:
 the passes that follow do not amplify it. So the residual is known at any time, to at most the sum of all such changes.
 
-Since the sum is formed entry by entry, x can be had at some rows without ever being formed at the others, and the sum of
-all its entries from the sums of the u.
+Since the sum is formed entry by entry, x can be had at some rows without ever being formed at the others, and the sum
+of all its entries from the sums of the u.
 """
 
 import warnings

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cns_dask.array_types import FloatArray
+from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
+from cns_dask.smoothing.memberships import NOISE
 from cns_dask.smoothing.scales import LEAST_STRUCTURE, Evidence, Selection
 
 #: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
@@ -194,6 +195,8 @@ def low_confidence(confident_share: float) -> str | None:
     )
 
 
-def count_confident(confidence: FloatArray) -> tuple[int, int]:
-    """How many rows prefer their cluster clearly, and how many prefer none at all."""
-    return int((confidence > LOW_CONFIDENCE).sum()), int((confidence == 0).sum())
+def count_confident(confidence: FloatArray, labels: IntArray) -> tuple[int, int, int]:
+    """How many rows prefer their cluster clearly, how many prefer none at all, and how many are skipped."""
+    is_skipped = labels < NOISE
+    unreached = (confidence == 0) & ~is_skipped
+    return int((confidence > LOW_CONFIDENCE).sum()), int(unreached.sum()), int(is_skipped.sum())

@@ -61,8 +61,10 @@ LAYOUT: dict[str, ArraySpec] = {
     "sources": ArraySpec(("source",), "int64", "all rows that represent clusters"),
     "source_clusters": ArraySpec(("source",), "int64", "the cluster that each of them represents"),
     "criterion": ArraySpec(("k", "lam", "n_clusters"), "float64", "C / R; NaN where there are too few candidates"),
-    "codes": ArraySpec(("row",), "int8", "why a row was skipped: -2 infinite, -3 missing value; 0: it was clustered"),
-    "rows": ArraySpec(("clustered",), "int64", "row number of every clustered row, where some were skipped"),
+    "codes": ArraySpec(
+        ("row",), "int8", "why a row was not clustered: -2 infinite, -3 missing, -5 outside the sample; 0: it was"
+    ),
+    "rows": ArraySpec(("clustered",), "int64", "row number of every clustered row, where others were not"),
     "k": ArraySpec(("k",), "int64", "numbers of neighbours tried, the row itself included", values=Range(1, "row")),
     "lam": ArraySpec(("lam",), "float64", "weights of the start solution tried", values=Range(TINY, 1)),
     "n_clusters": ArraySpec(("n_clusters",), "int64", "numbers of clusters tried"),
@@ -114,7 +116,7 @@ LAYOUT: dict[str, ArraySpec] = {
     "transform/components": ArraySpec(("feature", "component"), "float64", "principal axes", values=FINITE),
 }
 
-#: Arrays that not every result has: of skipped rows, and of rows besides their graph.
+#: Arrays that not every result has: of rows that are not clustered, and of rows besides their graph.
 OPTIONAL = {"codes", "rows", "points", "graph/distances"} | {name for name in LAYOUT if name[:5] in ("cells", "trans")}
 #: Arrays that a finished store must have.
 REQUIRED: dict[str | None, Set[str]] = {
@@ -124,7 +126,7 @@ REQUIRED: dict[str | None, Set[str]] = {
 }
 #: Dimensions that must be so much larger than another.
 LARGER = {"chosen": ("cluster", 0), "edge": ("cell", 1), "position": ("clustered", 0)}
-#: Arrays with a row for clustered rows only: where rows were skipped their first dimension is `clustered`.
+#: Arrays with a row for clustered rows only: where others were not clustered their first dimension is `clustered`.
 OF_CLUSTERED_ROWS = ("absorption", "points", "graph/indices", "graph/distances")
 UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise does not compress
 GROUPS = sorted({name.partition("/")[0] for name in LAYOUT if "/" in name})  # in the group of a result
@@ -139,6 +141,7 @@ class ArrayPlan:
     chunks: tuple[int, ...]
     dtype: str | None = None  # its type; None for the one in `LAYOUT`
     scratch: bool = False
+    compressed: bool = False  # whether a scratch array is
 
     @property
     def nbytes(self) -> int:

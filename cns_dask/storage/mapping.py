@@ -5,7 +5,6 @@ would: its own writing goes through one thread of the process, and took longer t
 """
 
 import itertools
-import os
 import uuid
 from functools import lru_cache
 from pathlib import Path
@@ -77,7 +76,7 @@ class MappedChunks:
                 stream.write(content.data)
                 if self._has_checksums:
                     stream.write(google_crc32c.value(content).to_bytes(4, "little"))
-            os.replace(partial, file)
+            partial.replace(file)
         except OSError:
             partial.unlink(missing_ok=True)
             raise

@@ -126,7 +126,7 @@ class ResultStore:
         return sizes
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """The dimensions of an array: where rows were skipped, some arrays have fewer rows."""
+        """The dimensions of an array: where some rows were not clustered, some arrays have fewer."""
         dims = LAYOUT[name].dims
         return ("clustered", *dims[1:]) if name in OF_CLUSTERED_ROWS and self._skips else dims
 
@@ -180,7 +180,12 @@ class ResultWriter(ResultStore):
         """Create an array, or open the one that an earlier run has created just so."""
         if array.scratch:
             return create_array(
-                self.scratch, array.name, array.shape, array.chunks, array.dtype or "float64", compressed=False
+                self.scratch,
+                array.name,
+                array.shape,
+                array.chunks,
+                array.dtype or "float64",
+                compressed=array.compressed,
             )
         spec = LAYOUT[array.name]
         folder, _, leaf = array.name.rpartition("/")

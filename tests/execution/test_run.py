@@ -51,6 +51,20 @@ def squares(run):
         return [int(value[0]) for _, value in stage.run("square", pieces)]
 
 
+def test_work_beside_a_run_is_recorded_apart_and_goes_with_the_scratch(begin, tmp_path):
+    run = begin()
+    assert squares(run.beside("other")) == [0, 1, 4, 9, 16]
+    assert (tmp_path / "scratch.zarr" / "other" / "scratch.zarr" / "squares").is_dir()
+    assert any(line.startswith("other squares: 5 of 5") for line in run.told)
+    again = begin()
+    assert squares(again.beside("other")) == [0, 1, 4, 9, 16]
+    assert CALLS == []
+    assert squares(again) == [0, 1, 4, 9, 16]
+    assert sorted(CALLS) == [0, 1, 2, 3, 4]
+    again.writer.drop_scratch()
+    assert not (tmp_path / "scratch.zarr" / "other").exists()
+
+
 def test_what_was_done_is_not_done_again(begin, tmp_path):
     assert squares(begin()) == [0, 1, 4, 9, 16]
     assert sorted(CALLS) == [0, 1, 2, 3, 4]

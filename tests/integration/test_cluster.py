@@ -16,10 +16,10 @@ from processes import local_cluster
 from cns_dask import CNS, neighbor_graph
 from cns_dask.errors import InvalidDataError, NotEnoughMemoryError, SchedulerError
 from cns_dask.execution.cluster import active_client, check_location_is_shared, check_memory
-from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.pipeline import fit
 from cns_dask.results.predict import Predictor
 from cns_dask.settings import Settings
+from cns_dask.sizing import plan_sizes, plan_stages
 from cns_dask.storage.locations import Location
 
 

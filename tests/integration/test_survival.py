@@ -170,6 +170,28 @@ def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_p
     assert max(again.values()) <= 0, again  # no finished piece was done again
 
 
+@pytest.mark.parametrize("stage", ["sample", pytest.param("neighbors", marks=pytest.mark.slow), "assign", "compare"])
+def test_a_fit_of_a_sample_is_killed_and_started_again(stored_rows, tmp_path, stage):
+    out, logs = tmp_path / "r.zarr", [tmp_path / f"{name}.log" for name in ("whole", "first", "second")]
+    more = ("--sample", "1500", *(["--check-sample"] if stage == "compare" else []))
+    subprocess.run(command(stored_rows, tmp_path / "w.zarr", logs[0], *more), capture_output=True, check=True)
+    with subprocess.Popen(
+        command(stored_rows, out, logs[1], *more), stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        assert kill_when(lambda log: finished(log)[stage], process, logs[1], 2)
+    done = subprocess.run(command(stored_rows, out, logs[2], *more), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "done by an earlier run" in done.stderr
+    result, whole = open_result(out), open_result(tmp_path / "w.zarr")
+    for name in ("labels", "memberships", "confidence", "codes", "rows"):
+        np.testing.assert_array_equal(result.stored(name)[...], whole.stored(name)[...])
+    assert result.sample == whole.sample
+    all_pieces, first, second = map(finished, logs)
+    again = {name: first[name] + second[name] - count for name, count in all_pieces.items()}
+    assert max(again.values()) <= 0, again  # the sample is not taken again, and no finished piece is done again
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".zarr") == ["r.zarr", "w.zarr"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("more", [(), ("--workers", "2")])
 def test_a_run_that_is_stopped_ends_in_seconds_and_goes_on(stored_rows, undisturbed, tmp_path, number, more):

@@ -78,7 +78,7 @@ def test_rows_of_several_samples_are_taken_with_one_reading(points):
 
 
 def test_every_row_comes_to_the_cell_of_its_nearest_centre_ordered_by_number(points, cells):
-    own = nearest_centers(shifted(points, cells.offset), cells.centers)[:, 0]
+    own = nearest_centers(shifted(points, cells.offset), cells.centers)
     expected = np.lexsort((np.arange(N_ROWS), own))
     np.testing.assert_array_equal(cells.rows[...], expected)
     np.testing.assert_array_equal(cells.points[...], shifted(points, cells.offset)[expected])

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from cns_dask import neighbor_graph
 from cns_dask.neighbors.cells import (
+    FEW_CENTERS,
     Cells,
     gaps,
     learn_centers,
@@ -104,7 +105,7 @@ def test_no_row_of_a_cell_is_nearer_than_its_gap(seed, n_features):
     rng = np.random.default_rng(seed)
     points = rng.standard_normal((300, n_features)).astype(np.float32)
     centers = points[:7]
-    cells = nearest_centers(points, centers)[:, 0]
+    cells = nearest_centers(points, centers)
     for own in range(7):
         queries = points[cells == own]
         found = gaps(queries, centers[own], centers)
@@ -113,13 +114,25 @@ def test_no_row_of_a_cell_is_nearer_than_its_gap(seed, n_features):
             assert (far >= found[other][:, None] - 1e-4).all()
 
 
-def test_nearest_centers_are_those_of_smallest_distance_ties_by_number():
+@pytest.mark.parametrize(("n_centers", "n_features"), [(30, 2), (FEW_CENTERS, 3), (2000, 2), (2000, 12)])
+def test_nearest_centers_are_those_of_smallest_distance_ties_by_number(n_centers, n_features):
+    """To the last of them, in groups too; whole numbers, so that there are ties."""
     rng = np.random.default_rng(0)
-    points, centers = (rng.integers(-3, 4, (n, 2)).astype(np.float32) for n in (200, 15))
-    squared = ((points[:, None] - centers[None]) ** 2).sum(axis=2)
-    np.testing.assert_array_equal(
-        nearest_centers(points, centers, 4), np.argsort(squared, axis=1, kind="stable")[:, :4]
-    )
+    points, centers = (rng.integers(-9, 9, (count, n_features)).astype(np.float32) for count in (700, n_centers))
+    squared = ((points[:, None] - centers) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(nearest_centers(points, centers), squared.argmin(axis=1))
+
+
+def test_many_centers_are_learned_in_groups():
+    rows = np.random.default_rng(1).standard_normal((20_000, 5))
+    centers, offset = learn_centers([rows[:15_000], rows[15_000:]], 700, seed=0)
+    again, _ = learn_centers([rows], 700, seed=0)
+    np.testing.assert_array_equal(centers, again)
+    assert centers.shape == (700, 5)
+    np.testing.assert_allclose(offset, rows.mean(axis=0))
+    sizes = np.bincount(nearest_centers(shifted(rows, offset), centers), minlength=700)
+    assert sizes.min() > 0
+    assert sizes.max() < 8 * sizes.mean()  # compact and about as large as each other
 
 
 def test_centers_depend_neither_on_the_parts_of_the_sample_nor_on_threads():
@@ -141,7 +154,7 @@ def cells_of(points, n_cells, chunk, offset=None):
     offset = points.mean(axis=0) if offset is None else offset
     rounded = shifted(points, offset)
     centers = rounded[:n_cells]
-    own = nearest_centers(rounded, centers)[:, 0]
+    own = nearest_centers(rounded, centers)
     rows = np.argsort(own, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n_cells))])
     stored = zarr.array(rounded[rows], chunks=(chunk, points.shape[1])), zarr.array(rows, chunks=(chunk,))

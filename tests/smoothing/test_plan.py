@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cns_dask.execution.plan import Plan
-from cns_dask.jobs import plan_sizes, plan_stages
 from cns_dask.neighbors.plan import given_stage, size_search
 from cns_dask.settings import Grid, Settings
+from cns_dask.sizing import plan_sizes, plan_stages
 from cns_dask.smoothing.plan import (
     BLOCK_BYTES,
     absorption_stage,

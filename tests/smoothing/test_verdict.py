@@ -221,7 +221,8 @@ def test_rows_that_do_not_know_their_cluster():
     assert low_confidence(0.09) == (
         "Only 9 % of the rows prefer their cluster clearly (confidence above 0.5): the clusters run into one another."
     )
-    assert count_confident(np.array([0.5, 0.51, 1.0, 0.0])) == (2, 1)
+    labels = np.array([0, 0, 1, 0, -1, -3])
+    assert count_confident(np.array([0.5, 0.51, 1.0, 0.0, 0.0, 0.0]), labels) == (2, 2, 1)
 
 
 def test_numbers_in_words():
