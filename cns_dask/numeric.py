@@ -47,3 +47,15 @@ def project_block(rows: NDArray[Any], components: NDArray[Any], out: NDArray[Any
         for f in range(n_features):
             for c in range(n_components):
                 out[i, c] += rows[i, f] * components[f, c]
+
+
+@compiled
+def mean_of_rows(values: NDArray[Any], indices: NDArray[Any]) -> NDArray[Any]:
+    """Mean of the rows of `values` (n, c) that each row of `indices` (m, k) lists (m, c), added in their order."""
+    k = indices.shape[1]
+    means = np.zeros((len(indices), values.shape[1]))
+    for i in range(len(indices)):
+        for t in range(k):
+            for c in range(values.shape[1]):
+                means[i, c] += values[indices[i, t], c] / k
+    return means

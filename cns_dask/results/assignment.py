@@ -22,7 +22,7 @@ from cns_dask.inputs.sampling import Draw
 from cns_dask.neighbors.cells import stored_cells
 from cns_dask.neighbors.plan import PAIRS_BYTES, SEARCH_GROWTH, GraphSizes
 from cns_dask.results.description import stored_transform
-from cns_dask.results.predict import LoadedModel, rows_at_once
+from cns_dask.results.predict import HELD_BYTES, LoadedModel, rows_at_once
 from cns_dask.results.result import Result
 from cns_dask.results.samples import Agreement, agreement_of
 from cns_dask.results.scales import count_pairs
@@ -95,11 +95,12 @@ def assign_stage(shape: tuple[int, int], rows: int, sizes: GraphSizes, n_cluster
     """Clusters of all rows of data of this shape, in chunks of `rows`; `sizes` are those of the sample."""
     n_rows, n_features = shape
     at_once = min(rows, rows_at_once(n_features, sizes.n_neighbors, n_clusters))
-    found = min(sizes.n_rows, at_once * sizes.n_neighbors)  # different sampled rows that are near some of them
+    near = min(sizes.n_rows, at_once * sizes.n_neighbors)  # different sampled rows that are near some of them
+    is_held = sizes.n_rows * n_clusters * FLOAT_BYTES <= HELD_BYTES
     task_bytes = PAIRS_BYTES + FLOAT_BYTES * (
         rows * (3 * n_features + 6 * n_clusters)
         + at_once * (4 * sizes.n_features + 8 * sizes.n_neighbors + 3 * n_clusters)
-        + 2 * found * n_clusters
+        + (sizes.n_rows if is_held else 2 * near) * n_clusters
         + 2 * max(sizes.rows_per_chunk, sizes.rows_per_cell_chunk) * sizes.n_features
         + 3 * sizes.n_cells * sizes.n_features
     )

@@ -10,6 +10,7 @@ is a representative, which keeps its own.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -32,6 +33,7 @@ from cns_dask.inputs.table_forms import CLUSTER, LazyTable, beside, block_of, fr
 from cns_dask.inputs.tables import SHOWN_COLUMNS, is_table, numeric_columns
 from cns_dask.neighbors.cells import Cells, search_new_rows
 from cns_dask.neighbors.exact import search_everywhere
+from cns_dask.numeric import mean_of_rows
 from cns_dask.progress import Progress
 from cns_dask.results.result import Result, open_result
 from cns_dask.results.skipped import mark_skipped
@@ -39,12 +41,14 @@ from cns_dask.settings import Settings
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.memberships import Clustering, clustering_block, from_blocks
 from cns_dask.smoothing.plan import clustering_stage
-from cns_dask.storage.chunks import row_slices, rows_per_chunk
+from cns_dask.storage.chunks import FLOAT_BYTES, row_slices, rows_per_chunk
 from cns_dask.storage.fingerprints import digest, resume_key
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.outputs import open_output
 
 TASKS_PER_THREAD = 4  # that carry rows at the same time
+HELD_BYTES = 512 * 2**20  # of absorption that a process keeps in memory; larger one is read where it is needed
+_loading = threading.Lock()
 
 
 class Predictor:
@@ -182,8 +186,19 @@ class LoadedModel:
 
     def _absorption_of(self, rows: FloatArray, row_numbers: IntArray) -> tuple[FloatArray, tuple[FloatArray, IntArray]]:
         distances, indices = self.search(transform_rows(rows, self.transform, row_numbers))
-        P = absorption_block(indices, distances, self.absorption, self.choice.n_clusters, self.choice.lam)
+        P = absorption_block(indices, distances, self.held_absorption, self.choice.n_clusters, self.choice.lam)
         return P, (distances, indices)
+
+    @cached_property
+    def held_absorption(self) -> ArrayLike:
+        """The absorption of the training rows: in memory, once for all threads of a process, if it is not too large."""
+        with _loading:
+            if "held_absorption" in self.__dict__:  # another thread was first
+                return self.__dict__["held_absorption"]
+            n_rows, K = self.absorption.shape[0], self.choice.n_clusters
+            held = np.asarray(self.absorption[:, :K]) if n_rows * K * FLOAT_BYTES <= HELD_BYTES else self.absorption
+            self.__dict__["held_absorption"] = held
+            return held
 
     def search(self, queries: FloatArray) -> tuple[FloatArray, IntArray]:
         """Distances and row numbers of the nearest training rows (m, k)."""
@@ -353,15 +368,14 @@ def predict_to(
 def absorption_block(
     indices: IntArray, distances: FloatArray, absorption: ArrayLike, n_clusters: int, lam: float
 ) -> FloatArray:
-    """P of some new rows (m, K) from their nearest training rows (m, k); only these are read of `absorption`."""
+    """P of some new rows (m, K) from their nearest training rows (m, k); only these are read of stored `absorption`."""
     if not len(indices):
         return np.empty((0, n_clusters))
-    needed, position = np.unique(indices, return_inverse=True)
-    P, position = np.asarray(absorption[needed, :n_clusters]), position.reshape(indices.shape)
+    if not isinstance(absorption, np.ndarray):
+        needed, position = np.unique(indices, return_inverse=True)
+        absorption, indices = np.asarray(absorption[needed, :n_clusters]), position.reshape(indices.shape)
+    P = mean_of_rows(absorption, indices)
     if np.isnan(P).any():
         raise NotAResultError("Part of the stored absorption is missing. Fit again.")
-    mean = np.zeros((len(indices), n_clusters))
-    for neighbor in position.T:  # one by one: (m, k, K) never exists at once
-        mean += P[neighbor] / indices.shape[1]
     is_training_row = distances[:, :1] == 0
-    return np.where(is_training_row, P[position[:, 0]], (1 - lam) * mean)
+    return np.where(is_training_row, absorption[indices[:, 0]], (1 - lam) * P)

@@ -152,11 +152,11 @@ def _find_maxima(run: Run, stage: RunningStage, walk: WalkFiles, limit: int | No
         return run.writer.create(ArrayPlan(f"highest-{k}-{nth}", (n_rows,), (rows,), "int64", scratch=True))
 
     degrees = highest = values(0)
-    counts = [stage.delayed("degrees", count_part, walk.neighbors, part[0]) for part in regions]
+    counts = [stage.delayed("maxima", count_part, walk.neighbors, part[0]) for part in regions]
     while len(counts) > 1:
         groups = [counts[at : at + SUMMED_AT_ONCE] for at in range(0, len(counts), SUMMED_AT_ONCE)]
-        counts = [stage.delayed("degrees", add_counts, group) for group in groups]
-    stage.run("degrees", [Piece(write_counts, (counts[0], degrees), ((degrees, (slice(None),)),), record=str(k))])
+        counts = [stage.delayed("maxima", add_counts, group) for group in groups]
+    stage.run("maxima", [Piece(write_counts, (counts[0], degrees), ((degrees, (slice(None),)),), f"{k}-degrees")])
     n_maxima, nth = 0, 1
     while True:
         wider = values(nth)
