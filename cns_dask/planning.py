@@ -1,9 +1,12 @@
 """What a fit will take: its stages as they would run, and the rates of this machine."""
 
 import math
+import subprocess
+import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,10 @@ from cns_dask.smoothing.walk import walk_on
 #: Rows and bytes of a sample; of wide rows it has so few, and is refused if it is larger than this all the same.
 SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 256 * 2**20
 LEAST_ROWS, LARGEST_SAMPLE = 1000, 4 * 2**30
+#: What a fresh process imports; first that of the caller does so, then those of the workers, all at the same time.
+IMPORTS, STARTS = "import distributed, sklearn.cluster, cns_dask.pipeline", 2
+#: Local maxima beyond the limit are thinned out to about this share of it: see `local_maxima`.
+THINNED_SHARE = 0.5
 #: Blocks of so many rows are in the cache, and are not.
 CACHED_ROWS, MEMORY_ROWS = 2**16, 2**20
 
@@ -92,7 +99,9 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(n_clustered))
     full = expected = _stages(rows, features, settings, n_clustered)  # what a fit asks for
     groups: list[Group] = []
+    start = 0.0
     if measure:
+        start = STARTS * _import_seconds()
         of_sample = replace(settings, min_cluster_size=None)  # it may have fewer rows
         expected, groups = _measured_groups(data, rows, features, of_sample, n_clustered)
     return Forecast(
@@ -101,11 +110,12 @@ def plan(  # noqa: PLR0913 - one parameter per choice
         stages=stage_forecasts(expected, groups),
         workers=workers,
         threads=threads,
-        seconds=makespan(groups, workers * threads) if groups else None,
+        seconds=start + makespan(groups, workers * threads) if groups else None,
         worker_bytes=full.worker_bytes(threads),
         memory_bytes=memory_bytes,
         disk_bytes=full.disk_bytes,
-        curve={count: makespan(groups, count * threads) for count in WORKER_COUNTS} if groups else {},
+        curve={count: start + makespan(groups, count * threads) for count in WORKER_COUNTS} if groups else {},
+        start_seconds=start,
         n_sampled=None if sampling is None else n_clustered,
     )
 
@@ -131,7 +141,9 @@ def _measured_groups(
     timer, candidates = _timed_fit(sample, settings)
     here = plan_stages(n_features, *plan_sizes(len(sample), n_features, settings, n_candidates=candidates))
     growth = n_clustered / len(sample)
-    expected = [min(settings.max_candidates, math.ceil(growth * count)) for count in candidates]
+    most = settings.max_candidates
+    thinned = most if settings.selection == "paper" else math.ceil(THINNED_SHARE * most)
+    expected = [math.ceil(growth * count) if growth * count <= most else thinned for count in candidates]
     there = _stages(n_rows, n_features, settings, n_clustered, n_candidates=expected)
     rates = step_rates(here, timer.step_seconds)
     if n_clustered < n_rows:
@@ -149,6 +161,14 @@ def _sampling_rates(rows: FloatArray, settings: Settings) -> dict[str, float]:
         fit(rows, settings, sample=len(rows) // 2, progress=timer)
     rates = step_rates(stages, timer.step_seconds)
     return {name: rates[name] for name in ("sample", "clustered_rows", "assign")}
+
+
+@lru_cache(maxsize=1)
+def _import_seconds() -> float:
+    """How long a fresh process takes to start and to import what a fit needs."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", IMPORTS], check=False, capture_output=True)
+    return time.perf_counter() - began
 
 
 def _timed_fit(sample: FloatArray, settings: Settings) -> tuple[StepTimer, list[int]]:

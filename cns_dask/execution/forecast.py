@@ -70,6 +70,8 @@ class Forecast:
         Memory that each worker has, if it was told.
     disk_bytes
         Disk that is needed at most.
+    start_seconds
+        Part of these that passes before the first task runs: processes are started, and import what they need.
     curve
         Expected seconds for other numbers of workers with as many threads; empty if rates were not measured.
     n_sampled
@@ -95,6 +97,7 @@ class Forecast:
     memory_bytes: int | None
     disk_bytes: int
     curve: dict[int, float]
+    start_seconds: float = 0.0
     n_sampled: int | None = None
 
     @property
@@ -119,6 +122,7 @@ class Forecast:
     def __str__(self) -> str:
         """Return tables in Markdown."""
         about = "" if self.seconds is None else f": about {_duration(self.seconds)}"
+        about += f", {_duration(self.start_seconds)} of it for the start of processes" if self.start_seconds else ""
         sample = "" if self.n_sampled is None else f" of which {self.n_sampled:,} are clustered"
         lines = [
             f"{self.n_rows:,} rows x {self.n_features} features{sample}, {self.workers} worker(s) of {self.threads} "

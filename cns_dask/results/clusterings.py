@@ -18,7 +18,7 @@ from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources, sources_of
 from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block, warn_if_not_converged
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, node_sets, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
 from cns_dask.storage.fingerprints import digest
@@ -104,7 +104,7 @@ def solve_on_graph(
     """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual."""
     order = order_rows(walk_on(indices, n_neighbors).neighbors)
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
-    nodes = ritz_values(walk, seed, lam, tol)
+    nodes = node_sets(walk, seed, lam, tol)[0]
     block = solve_block(walk, [positions[each] for each in sources], np.array([lam]), nodes, tol)
     target[:, start : start + len(sources)] = (lam * block.values[0])[positions]
     return float(block.residuals.max())

@@ -378,4 +378,4 @@ def absorption_block(
     if np.isnan(P).any():
         raise NotAResultError("Part of the stored absorption is missing. Fit again.")
     is_training_row = distances[:, :1] == 0
-    return np.where(is_training_row, absorption[indices[:, 0]], (1 - lam) * P)
+    return np.asarray(np.where(is_training_row, absorption[indices[:, 0]], (1 - lam) * P))

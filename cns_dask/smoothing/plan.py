@@ -194,10 +194,10 @@ def candidates_stage(sizes: SmoothingSizes, *, with_distances: bool = True, with
         Step("positions", 1, 3 * FLOAT_BYTES * n, work=n, after=(0,)),
         Step("renumber", chunks, 8 * n + 4 * rows * entry, work=n * ks[-1], after=(1,)),
         Step("walk", parts, 4 * part * entry, work=n * sum(ks), after=(2,)),
-        Step("maxima", len(ks) * (parts + (parts > 1)), 4 * FLOAT_BYTES * n, work=n * sum(ks), after=(3,)),
+        Step("maxima", len(ks) * parts, 4 * FLOAT_BYTES * n, work=n * sum(ks), after=(3,), recorded=False),
         Step("choose_candidates", len(ks), FLOAT_BYTES * n, after=(4,)),
         *(
-            Step("nodes", 1, n * number * (spectrum_steps(n) + 5), work=n * k * spectrum_steps(n), after=(3,))
+            Step("nodes", 1, n * number * (spectrum_steps(n) + 5), work=n * k * spectrum_steps(n), after=(5,))
             for k in of_nodes
         ),
     ]

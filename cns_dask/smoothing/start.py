@@ -8,12 +8,13 @@ Rows move from the order of the data to that of the walk as they did into cells:
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cns_dask.array_types import ArrayLike, IntArray
-from cns_dask.execution.run import Piece, Run, RunningStage
+from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.neighbors.exchange import collect, slices_of_blocks, write_sorted
 from cns_dask.smoothing import scales, solver
 from cns_dask.smoothing.candidates import Candidates, highest_near, in_degrees, in_row_order, local_maxima, most_of
@@ -85,11 +86,11 @@ def start_walks(
         _find_order(run, stage, order, positions, grid.ks[0])
         walks = _write_walks(run, stage, sizes, positions)
         limit = max_candidates if cover else None
-        maxima = {k: _find_maxima(run, stage, walks[k], limit, k) for k in grid.ks}
-        choose = [Piece(choose_candidates, (maxima[k], order, points, max_candidates)) for k in grid.ks]
-        chosen = stage.run("choose_candidates", choose)
+        chosen = [_choose(run, stage, walks[k], (order, points, max_candidates), limit, k) for k in grid.ks]
         searched = grid.ks[::-1] if sizes.nodes_of_every_k else grid.ks[:1]
-        pieces = [Piece(nodes_of, (walks[k], seed, grid.lams[0], tol)) for k in searched]
+        positions_of = {k: positions for k, (_, positions) in zip(grid.ks, chosen, strict=True)}
+        of_solves = grid.lams, seed, tol, sizes.block_width
+        pieces = [Piece(nodes_of, (walks[k], positions_of[k], *of_solves)) for k in searched]
         nodes = dict(zip(searched, stage.run("nodes", pieces), strict=True))
         dimension = _dimension(run, stage, sizes)
     starts = {k: Start(*each, nodes.get(k, nodes[grid.ks[0]])) for k, each in zip(grid.ks, chosen, strict=True)}
@@ -138,6 +139,18 @@ def _write_walks(run: Run, stage: RunningStage, sizes: SmoothingSizes, positions
     return walks
 
 
+def _choose(
+    run: Run, stage: RunningStage, walk: WalkFiles, among: tuple[Any, ...], limit: int | None, k: int
+) -> tuple[Candidates, IntArray]:
+    """The candidates of one k, and their positions: those that an earlier run has recorded, or found now."""
+    record = stage.named("choose_candidates", [Piece(tuple, (), record=str(k))])
+    (value,) = stage.recorded(record)
+    if value is MISSING_RECORD:
+        maxima = _find_maxima(run, stage, walk, limit, k)
+        (value,) = stage.run("choose_candidates", [Piece(choose_candidates, (maxima, *among), record=str(k))])
+    return value  # type: ignore[no-any-return]
+
+
 def _find_maxima(run: Run, stage: RunningStage, walk: WalkFiles, limit: int | None, k: int) -> Candidates:
     """The local maxima of in-degree of one k, by position; wider ones until there are at most `limit` of them.
 
@@ -145,7 +158,7 @@ def _find_maxima(run: Run, stage: RunningStage, walk: WalkFiles, limit: int | No
     """
     regions = walk.neighbors.regions()
     if len(regions) == 1:
-        return stage.run("maxima", [Piece(maxima_of_whole, (walk.neighbors, limit), record=str(k))])[0]  # type: ignore[no-any-return]
+        return stage.compute([stage.delayed("maxima", maxima_of_whole, walk.neighbors, limit)])[0]  # type: ignore[no-any-return]
     n_rows, rows = walk.neighbors.shape[0], walk.neighbors.chunks[0]
 
     def values(nth: int) -> StoredArray:
@@ -156,15 +169,12 @@ def _find_maxima(run: Run, stage: RunningStage, walk: WalkFiles, limit: int | No
     while len(counts) > 1:
         groups = [counts[at : at + SUMMED_AT_ONCE] for at in range(0, len(counts), SUMMED_AT_ONCE)]
         counts = [stage.delayed("maxima", add_counts, group) for group in groups]
-    stage.run("maxima", [Piece(write_counts, (counts[0], degrees), ((degrees, (slice(None),)),), f"{k}-degrees")])
+    stage.compute([stage.delayed("maxima", write_counts, counts[0], degrees)])
     n_maxima, nth = 0, 1
     while True:
         wider = values(nth)
-        pieces = [
-            Piece(widen_part, (walk.neighbors, part[0], degrees, highest, wider), ((wider, part),), f"{k}-{nth}-{at}")
-            for at, part in enumerate(regions)
-        ]
-        found = stage.run("maxima", pieces)
+        lists = walk.neighbors, degrees, highest, wider
+        found = stage.compute([stage.delayed("maxima", widen_part, part[0], *lists) for part in regions])
         positions = np.concatenate([each for each, _, _ in found])
         n_maxima = n_maxima or len(positions)
         is_widest = nth > 1 and not any(changed for _, _, changed in found)
@@ -260,7 +270,7 @@ def _without_zeros(degrees: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def widen_part(
-    neighbors: ArrayLike, part: slice, degrees: ArrayLike, highest: ArrayLike, target: StoredArray
+    part: slice, neighbors: ArrayLike, degrees: ArrayLike, highest: ArrayLike, target: StoredArray
 ) -> tuple[IntArray, IntArray, bool]:
     """Write the largest in-degree one step farther; return positions and degrees of maxima, and if anything changed."""
     everywhere = np.asarray(highest[:])
@@ -280,9 +290,11 @@ def choose_candidates(
     return candidates, np.array([position[row] for row in candidates.rows.tolist()])
 
 
-def nodes_of(walk: WalkFiles, seed: int, lam: float, tol: float) -> NDArray[np.complex128]:
-    """Nodes for the solves of one k."""
-    return solver.ritz_values(walk.open(), seed, lam, tol)
+def nodes_of(
+    walk: WalkFiles, points: IntArray, lams: tuple[float, ...], seed: int, tol: float, width: int
+) -> NDArray[np.complex128]:
+    """Nodes for the solves of one k, at these points."""
+    return solver.find_nodes(walk.open(), points, np.array(lams), seed, tol, width)
 
 
 def dimension_of_rows(distances: ArrayLike, rows: slice) -> tuple[float, int]:

@@ -129,7 +129,7 @@ def walk_part(neighbors: IntArray, first_row: int, n_rows: int) -> WalkPart:
     return WalkPart(first_row, neighbors, tile_reads(neighbors, first_row, n_rows))
 
 
-def renumbered(listed: IntArray, position: IntArray) -> IntArray:
+def renumbered(listed: IntArray, position: ArrayLike) -> IntArray:
     """Lists of rows by their positions in the walk; `position` (n,) tells that of every row."""
     if listed.min() < 0 or listed.max() >= len(position):
         raise NotAResultError("This is not a result of cns_dask: its graph lists rows that do not exist.")

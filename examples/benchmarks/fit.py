@@ -1,6 +1,7 @@
 """The whole automatic fit against the price of one neighbour graph, and against others' whole clusterings.
 
-    python examples/benchmarks/fit.py [FOLDER] [--parts warm selection million cold growth workers decisions profile]
+    python examples/benchmarks/fit.py [FOLDER] [--parts warm selection million cold growth workers decisions profile
+                                                       forecast plans]
 
 FOLDER holds data sets as .npz files with X; without it only generated data are run. Every ratio compares two times of
 one run on one machine: the absolute times mean nothing. The yardstick is one warm `pynndescent.NNDescent` build with as
@@ -29,7 +30,7 @@ from cns_dask.progress import Progress
 from cns_dask.results.result import Result
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
-PARTS = ("warm", "selection", "million", "cold", "growth", "workers", "decisions", "profile")
+PARTS = ("warm", "selection", "million", "cold", "growth", "workers", "decisions", "profile", "forecast", "plans")
 BEFORE = ("preprocess", "points", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
 
 
@@ -180,6 +181,38 @@ def scaling(n_rows: int, folder: Path) -> None:
     )
 
 
+PROGRAM = """
+from distributed import Client, LocalCluster
+from cns_dask import CNS
+if __name__ == "__main__":
+    options = dict(threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0")
+    with LocalCluster(n_workers={count}, **options) as cluster, Client(cluster):
+        CNS().fit({path!r}, out={out!r}, overwrite=True)
+"""
+
+
+def forecasts(n_rows: int, folder: Path) -> None:
+    """What `plan` says beside the time of a whole program: its start, that of its workers, and the fit."""
+    warm_up(folder)
+    print("\n| n | workers | forecast | program | forecast / program |\n|---|---|---|---|---|")
+    program = folder / "program.py"
+    for n in (n_rows, 3 * n_rows, 10 * n_rows):
+        path = stored(mixture(n), folder, f"forecast-{n}")
+        forecast = plan(path)
+        for count in (1, 2):
+            program.write_text(PROGRAM.format(count=count, path=path, out=str(folder / "forecast.zarr")))
+            run = [sys.executable, "-W", "ignore", str(program)]
+            seconds, _ = best_of(1, lambda run=run: subprocess.run(run, check=True))
+            expected = forecast.curve[count]
+            print(f"| {n} | {count} | {expected:.0f} s | {seconds:.0f} s | {expected / seconds:.2f} |", flush=True)
+
+
+def plans() -> None:
+    """What the plan says about more rows and workers than there are here."""
+    for n_rows in (10**6, 10**7, 10**8):
+        print(f"\n### {n_rows:.0e} rows\n\n{plan(n_rows=n_rows, n_features=16, workers=100)}", flush=True)
+
+
 def decisions(sets: dict[str, np.ndarray], folder: Path) -> None:
     """Single precision against double, at sizes where nobody would factorise."""
     print("\n| data | n | choice | labels that differ | criterion differs by |\n|---|---|---|---|---|")
@@ -231,6 +264,8 @@ def main() -> None:
                 "workers": lambda: scaling(options.rows, folder),
                 "decisions": lambda: decisions(sets, folder),
                 "profile": lambda: profile(options.rows, folder),
+                "forecast": lambda: forecasts(options.rows, folder),
+                "plans": plans,
             }[part]()
 
 

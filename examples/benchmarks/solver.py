@@ -25,7 +25,7 @@ from cns_dask.smoothing.candidates import find_candidates
 from cns_dask.smoothing.criterion import choose, criterion_of_lams, largest_memberships_block
 from cns_dask.smoothing.memberships import clustering_block
 from cns_dask.smoothing.picks import gram_block, picks_of_lams
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, ritz_values, solve_block
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, node_sets, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 
 
@@ -38,7 +38,7 @@ def overlapping_clusters(n_rows: int, n_features: int, n_clusters: int = 10, see
 def by_polynomial(neighbors: np.ndarray, rows: np.ndarray, lams: np.ndarray, tol: float) -> np.ndarray:
     order, width = order_rows(neighbors), BLOCK_WIDTHS[0]
     place, walk = positions_in(order), walk_on(neighbors, order=order)
-    nodes = ritz_values(walk.neighbors, 0, lams.min(), tol)
+    nodes = node_sets(walk, 0, lams.min(), tol)[0]
     near = np.argsort(place[rows])
     blocks = [
         solve_block(walk, place[rows[near[at : at + width]]], lams, nodes, tol, width)

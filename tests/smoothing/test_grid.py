@@ -342,7 +342,7 @@ def test_stages_run_as_they_are_described(neighbors, points, tmp_path):
     counts = [result.n_candidates[k] for k in GRID.ks]
     blocks, kept = sum(-(-count // 4) for count in counts), -(-result.selection.used.n_clusters // 8)
     assert kept == 1
-    chunks, of_walks = 5, 1 + 1 + 3 + 3 + 3  # order and positions; parts, maxima, candidates and nodes of every k
+    chunks, of_walks = 5, 1 + 1 + 3 + 3  # order and positions; candidates and nodes of every k
     assert run.progress.planned == {"candidates": of_walks + 2 * chunks + 1, "evaluate": blocks + 3, "absorption": kept}
     described = {stage.name: stage for stage in smoothing_stages(begin(tmp_path, neighbors, points)[1])}
     assert set(run.progress.stages) < set(described)

@@ -3,7 +3,7 @@ import oracle
 import pytest
 
 from cns_dask.smoothing import solver
-from cns_dask.smoothing.solver import newton_passes, order_nodes, residual_of, ritz_values, solve_block
+from cns_dask.smoothing.solver import find_nodes, newton_passes, node_sets, order_nodes, residual_of, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 
 LAMS = np.array([0.05, 0.1, 0.3])
@@ -18,7 +18,7 @@ def graph(n_rows, n_features=2, k=6, seed=0, apart=0.0):
 
 def solve(neighbors, rows, lams, tol, nodes=None, **more):
     walk = walk_on(neighbors)
-    nodes = ritz_values(walk, 0, lams.min(), tol) if nodes is None else nodes
+    nodes = node_sets(walk, 0, lams.min(), tol)[0] if nodes is None else nodes
     return solve_block(walk, rows, lams, nodes, tol, **more)
 
 
@@ -65,7 +65,7 @@ def test_rows_that_cannot_reach_the_point_stay_exactly_zero(tol):
 @pytest.mark.parametrize("tol", [1e-4, 1e-12])
 def test_columns_do_not_depend_on_their_block_to_the_last_bit(tol):
     walk, rows = walk_on(graph(2000)), np.arange(12)
-    nodes = ritz_values(walk, 0, LAMS[0], tol)
+    nodes = node_sets(walk, 0, LAMS[0], tol)[0]
     whole = solve_block(walk, rows, LAMS, nodes, tol, 16)
     for width in (16, 8, 4):
         for start in range(0, 12, width):
@@ -79,7 +79,7 @@ def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
     """A long chain of points: a column is felt by a few tiles of its rows alone."""
     neighbors = oracle.neighbors(oracle.distances(np.arange(3000.0)[:, None]), 5)
     lams, rows = np.array([0.01, 0.03]), np.array([1500])
-    nodes = ritz_values(walk_on(neighbors), 0, 0.01, 1e-5)
+    nodes = node_sets(walk_on(neighbors), 0, 0.01, 1e-5)[0]
     local = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (local.values[0, :, 0] != 0).mean() < 0.2
     monkeypatch.setattr(solver, "DROPPED_SHARE", 0.0)
@@ -93,7 +93,7 @@ def test_numbering_of_the_rows_does_not_matter():
     order = order_rows(neighbors)
     position = positions_in(order)
     walk, rows = walk_on(neighbors, order=order), np.array([3, 77])
-    block = solve_block(walk, position[rows], LAMS, ritz_values(walk, 0, LAMS[0], 1e-12), 1e-12)
+    block = solve_block(walk, position[rows], LAMS, node_sets(walk, 0, LAMS[0], 1e-12)[0], 1e-12)
     plain = solve(neighbors, rows, LAMS, 1e-12)
     np.testing.assert_allclose(block.values[:, position], plain.values, atol=1e-10)
 
@@ -197,7 +197,7 @@ def test_what_even_the_krylov_method_misses_is_reported(monkeypatch):
 
 def test_ritz_values_are_eigenvalues_when_the_iteration_runs_to_the_end():
     neighbors = graph(30, k=4)
-    nodes = ritz_values(walk_on(neighbors), 0, 0.05, 1e-13)
+    nodes = node_sets(walk_on(neighbors), 0, 0.05, 1e-13)[0]
     exact = np.linalg.eigvals(oracle.transition(neighbors))
     distance = np.abs(nodes[:, None] - exact[None]).min(axis=1)
     assert distance.max() < 1e-5
@@ -235,7 +235,7 @@ def test_newton_form_of_the_resolvent(w):
 def test_columns_at_some_rows_are_those_at_all_rows(tol):
     """Also those that are solved once more in double precision, or without the polynomial."""
     walk, points, rows = walk_on(graph(500, 2)), np.array([3, 77, 400]), np.array([499, 3, 0, 3])
-    for nodes in (ritz_values(walk, 0, LAMS[0], tol), np.array([0.5 + 0j])):
+    for nodes in (node_sets(walk, 0, LAMS[0], tol)[0], np.array([0.5 + 0j])):
         whole, some = (solve_block(walk, points, LAMS, nodes, tol, 4, each) for each in (None, rows))
         np.testing.assert_allclose(some.values, whole.values[:, rows], atol=30 * tol)
         np.testing.assert_allclose(some.sums, whole.values.sum(axis=1, dtype=float), rtol=1e-3)
@@ -246,7 +246,7 @@ def test_columns_at_some_rows_are_those_at_all_rows(tol):
 def test_what_single_precision_does_not_solve_is_solved_in_double(monkeypatch):
     """With a hopeless limit that float32 always exceeds, the same polynomial in float64 has to do it alone."""
     walk = walk_on(graph(500, 2))
-    nodes, types = ritz_values(walk, 0, LAMS[0], 1e-4), []
+    nodes, types = node_sets(walk, 0, LAMS[0], 1e-4)[0], []
     newton = solver._newton
 
     def counted(*arguments):
@@ -264,3 +264,38 @@ def test_what_single_precision_does_not_solve_is_solved_in_double(monkeypatch):
     assert block.residuals.max() <= 1e-4
     np.testing.assert_allclose(block.values, expected.values, atol=1e-2)
     np.testing.assert_array_equal(block.values[:, :, [0, 2]], expected.values[:, :, [0, 2]])
+
+
+def test_nodes_are_those_that_solve_for_a_few_points(monkeypatch):
+    """Where the iteration has not come to its end there are several sets; one of no use is passed over."""
+    walk, points = walk_on(graph(2000, 2)), np.arange(0, 2000, 40)
+    lams = np.array([0.004, 0.02])
+    sets = node_sets(walk, 0, 0.004, 1e-4)
+    assert len(sets) == 3
+    assert [int(np.where(nodes.imag > 0, 2, 1).sum()) for nodes in sets] == [48, 64, 32]
+    np.testing.assert_array_equal(find_nodes(walk, points, lams, 0, 1e-4, 4), sets[0])
+    monkeypatch.setattr(solver, "node_sets", lambda *_: [np.array([-0.9 + 0j]), sets[1], sets[0]])
+    np.testing.assert_array_equal(find_nodes(walk, points, lams, 0, 1e-4, 4), sets[1])
+    monkeypatch.setattr(solver, "node_sets", lambda *_: [sets[2]])
+    np.testing.assert_array_equal(find_nodes(walk, points, lams, 0, 1e-4, 4), sets[2])
+
+
+def test_harmonic_values_leave_the_smallest_residual():
+    """The polynomial with these zeros is that of GMRES: compared with least squares over the Krylov space."""
+    neighbors, lam, count = graph(400, 2), 0.05, 10
+    walk, pole = walk_on(neighbors), 1 / (1 - lam)
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(solver, "spectrum_steps", lambda _: count)
+    nodes = node_sets(walk, 0, lam, 1e-13)[1]
+    monkey.undo()
+    W, start = oracle.transition(neighbors), np.random.default_rng(0).standard_normal(400)
+    start /= np.linalg.norm(start)
+    krylov = [start]
+    for _ in range(count):
+        krylov.append(W @ krylov[-1])
+    A = pole * np.array(krylov[:-1]).T - np.array(krylov[1:]).T
+    smallest = start - A @ np.linalg.lstsq(A, start, rcond=None)[0]
+    residual, every = start.astype(complex), np.concatenate([nodes, nodes[nodes.imag > 0].conj()])
+    for node in every:
+        residual = (W @ residual - node * residual) / (pole - node)
+    np.testing.assert_allclose(np.linalg.norm(residual), np.linalg.norm(smallest), rtol=1e-5)
