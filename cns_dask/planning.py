@@ -78,10 +78,10 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     --------
     >>> forecast = plan(n_rows=1_000_000, n_features=16, workers=2, threads=2, measure=False)
     >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
-    7
+    4
     >>> sampled = plan(n_rows=10**9, n_features=16, sample=10**6, threads=2, measure=False)
     >>> sampled.limit_bytes // 2**30, [stage.stage for stage in sampled.stages][::10]
-    (7, ['sample', 'assign'])
+    (4, ['sample', 'assign'])
     """
     settings = check_settings(settings)
     data = None if X is None else open_data(X)

@@ -374,6 +374,7 @@ def absorption_block(
     if not isinstance(absorption, np.ndarray):
         needed, position = np.unique(indices, return_inverse=True)
         absorption, indices = np.asarray(absorption[needed, :n_clusters]), position.reshape(indices.shape)
+    absorption = absorption[:, :n_clusters]
     P = mean_of_rows(absorption, indices)
     if np.isnan(P).any():
         raise NotAResultError("Part of the stored absorption is missing. Fit again.")

@@ -10,7 +10,7 @@ dask=$(command -v dask) || {
 }
 bin=$(dirname "$dask")
 shared=(--scheduler-file "$PWD/scheduler.json" ${INTERFACE:+--interface "$INTERFACE"})
-sizes=(--nworkers 1 --nthreads "${NTHREADS:-2}" --memory-limit "${MEMORY:-7GiB}")
+sizes=(--nworkers 1 --nthreads "${NTHREADS:-2}" --memory-limit "${MEMORY:-4GiB}")
 
 # remote HOST NAME COMMAND...: run it there, in this folder, and leave it running
 remote() {

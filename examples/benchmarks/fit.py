@@ -1,7 +1,7 @@
 """The whole automatic fit against the price of one neighbour graph, and against others' whole clusterings.
 
     python examples/benchmarks/fit.py [FOLDER] [--parts warm selection million cold growth workers decisions profile
-                                                       forecast plans]
+                                                       forecast plans samples]
 
 FOLDER holds data sets as .npz files with X; without it only generated data are run. Every ratio compares two times of
 one run on one machine: the absolute times mean nothing. The yardstick is one warm `pynndescent.NNDescent` build with as
@@ -30,7 +30,19 @@ from cns_dask.progress import Progress
 from cns_dask.results.result import Result
 
 LIMITS = {"mixture": (3.0, 2.0), "moons": (6.0, 3.0), "mnist_pca50": (8.0, 4.0)}  # and what we aim at
-PARTS = ("warm", "selection", "million", "cold", "growth", "workers", "decisions", "profile", "forecast", "plans")
+PARTS = (
+    "warm",
+    "selection",
+    "million",
+    "cold",
+    "growth",
+    "workers",
+    "decisions",
+    "profile",
+    "forecast",
+    "plans",
+    "samples",
+)
 BEFORE = ("preprocess", "points", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
 
 
@@ -207,6 +219,23 @@ def forecasts(n_rows: int, folder: Path) -> None:
             print(f"| {n} | {count} | {expected:.0f} s | {seconds:.0f} s | {expected / seconds:.2f} |", flush=True)
 
 
+def samples(folder: Path, sets: dict[str, np.ndarray], size: int) -> None:
+    """Fits of a sample against fits of all rows, and what the agreement of two samples says about it."""
+    from sklearn.metrics import adjusted_rand_score
+
+    print("\n| data | n | K of all, of the sample, of a second | ARI of all and sample | stated ARI of two samples |")
+    print("|---|---|---|---|---|")
+    for name, X in sets.items():
+        path = stored(X, folder, name)
+        full = fit(path, Settings(), out=folder / "full.zarr", overwrite=True)
+        drawn = min(size, int(0.44 * len(X)))  # there must be room for a second sample
+        some = fit(path, Settings(), sample=drawn, check_sample=True, out=folder / "sample.zarr", overwrite=True)
+        stated = some.sample.agreement
+        score = adjusted_rand_score(*dask.compute(full.labels, some.labels))
+        counts = ", ".join(map(str, (full.choice.n_clusters, *stated.n_clusters)))
+        print(f"| {name} | {len(X)} | {counts} | {score:.3f} | {stated.rand:.3f} |", flush=True)
+
+
 def plans() -> None:
     """What the plan says about more rows and workers than there are here."""
     for n_rows in (10**6, 10**7, 10**8):
@@ -242,6 +271,15 @@ def profile(n_rows: int, folder: Path) -> None:
         print(f"| {name} | {took:.2f} | {took / seconds:.0%} |", flush=True)
 
 
+def sampled_sets(options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """The mixture, and data sets of the folder that have labels of their own."""
+    sets = {"mixture": mixture(options.rows)}
+    for name in ("mnist_pca50", "covertype_93k", "shuttle"):
+        if options.folder and (options.folder / f"{name}.npz").exists():
+            sets[name] = np.load(options.folder / f"{name}.npz")["X"].astype(float)
+    return sets
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="folder with data sets (.npz with X)")
@@ -266,6 +304,7 @@ def main() -> None:
                 "profile": lambda: profile(options.rows, folder),
                 "forecast": lambda: forecasts(options.rows, folder),
                 "plans": plans,
+                "samples": lambda: samples(folder, sampled_sets(options), options.rows * 3 // 10),
             }[part]()
 
 

@@ -63,7 +63,7 @@ def picks_and_criterion(columns: np.ndarray, rows: np.ndarray, k: int, grid: Gri
     everything, slots = slice(0, columns.shape[2]), np.arange(columns.shape[1])
     picks = picks_of_lams(gram_block(columns, everything, rows), slots, grid.max_clusters)
     sums = largest_memberships_block(columns, everything, slots, picks)
-    return picks, criterion_of_lams([sums], columns.shape[2], k, grid.lams, grid.max_clusters).values
+    return picks, criterion_of_lams([sums], columns.shape[2], columns.shape[2], k, grid.lams, grid.max_clusters).values
 
 
 def main() -> None:

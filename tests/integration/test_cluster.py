@@ -55,7 +55,7 @@ def test_column_blocks_and_cells_spread_over_the_workers(client, blobs):
     seen = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["recorder"].seen)
     assert len(seen["solve"]) == 2  # tasks have the names of their steps
     assert len(seen["gram"]) == 2
-    assert len(seen["start"]) == 2
+    assert len(seen["nodes"]) == 2
     assert len(seen["search_block"]) == 2
 
 

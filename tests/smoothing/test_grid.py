@@ -15,7 +15,9 @@ from cns_dask.smoothing import grid as grid_module
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.grid import (
     Sources,
+    gram_of_all,
     gram_of_rows,
+    kept_positions,
     most_prominent_sources,
     search_grid,
     sources_of,
@@ -353,3 +355,34 @@ def test_sums_over_rows_do_not_depend_on_what_tells_that_blocks_are_there():
     gram = gram_of_rows([(1e-9, 30, None)], absorption, slice(10, 30), np.array([3, 12, 29, 30, 39]))
     np.testing.assert_allclose(gram.sums, absorption[:, :, 10:30].sum(axis=2))
     np.testing.assert_allclose(gram.products, np.einsum("lir,ljr->lij", *[absorption[:, :, 10:30]] * 2))
+
+
+def test_rows_that_are_kept_stand_for_all(neighbors, points, tmp_path):
+    """The grid with the absorption at most rows only: exact sums, nearly the same criterion, the same clusters."""
+    whole, P, _ = searched(tmp_path / "whole", neighbors, points, selection="scales")
+    some, P_some, run = searched(
+        tmp_path / "some", neighbors, points, selection="scales", overrides=SMALL | {"kept_rows": 280}
+    )
+    assert some.selection.used.n_clusters == whole.selection.used.n_clusters == 4
+    np.testing.assert_allclose(some.evaluation.surface, whole.evaluation.surface, rtol=0.15, atol=0.02)
+    np.testing.assert_array_equal(some.evaluation.candidates, whole.evaluation.candidates)
+    np.testing.assert_array_equal(some.evaluation.picks[:, :, 0], whole.evaluation.picks[:, :, 0])  # by exact sums
+    assert some.selection.used.n_neighbors == whole.selection.used.n_neighbors
+    by_size = [each[:, np.argsort(each.sum(axis=0))] for each in (P_some, P)]
+    np.testing.assert_allclose(*by_size, atol=1e-9)  # what is stored is known at all rows
+    assert run.progress.finished == run.progress.planned
+
+
+def test_kept_rows_are_spread_evenly_and_the_candidates_follow(neighbors, points, tmp_path):
+    _, sizes = begin(tmp_path, neighbors, points, overrides=SMALL | {"kept_rows": 100})
+    kept = kept_positions(sizes, np.array([7, 250]))
+    assert kept.tolist() == [*range(0, 300, 3), 7, 250]
+    assert sizes.n_kept(2) == len(kept)
+    gram = gram_of_rows([], np.ones((2, 2, 102)), slice(0, 100), np.array([7, 250]))
+    solved = [(0.0, 1, np.array([[5.0], [6.0]])), (0.0, 1, np.array([[7.0], [8.0]]))]
+    tail = np.arange(2 * 2 * 102.0).reshape(2, 2, 102)
+    of_all = gram_of_all(gram, solved, tail, 300, 100)
+    assert of_all.sums.tolist() == [[5, 7], [6, 8]]
+    np.testing.assert_allclose(of_all.products, 300)
+    assert of_all.masses.sum() == 300
+    np.testing.assert_array_equal(of_all.absorbed, tail[0, :, 100:].T)

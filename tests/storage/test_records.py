@@ -11,7 +11,7 @@ from cns_dask.errors import NotAResultError
 from cns_dask.inputs.preprocess import Transform
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.criterion import Choice
-from cns_dask.smoothing.grid import Start
+from cns_dask.smoothing.start import Start
 from cns_dask.storage.records import _checksum, decode, encode, recordable, typed_record
 
 arrays = hnp.arrays(
