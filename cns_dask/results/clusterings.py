@@ -17,8 +17,9 @@ from cns_dask.execution.compute import compute
 from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources, sources_of
+from cns_dask.smoothing.nodes import node_sets
 from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, node_sets, solve_block, warn_if_not_converged
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
 from cns_dask.storage.fingerprints import digest

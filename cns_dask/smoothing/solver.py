@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import NotConvergedWarning
+from cns_dask.smoothing.nodes import ROOMY_ROWS, node_sets, order_nodes, precision_for
 from cns_dask.smoothing.passes import TILE_ROWS, add_rows, add_tiles, aligned_zeros, number_of_tiles, smooth_tiles
 from cns_dask.smoothing.walk import Walk
 from cns_dask.storage.chunks import FLOAT_BYTES, clip
@@ -44,20 +45,10 @@ from cns_dask.storage.chunks import FLOAT_BYTES, clip
 BLOCK_WIDTHS = 16, 8, 4
 #: Passes that are kept and added to the solution together: fewer where memory is short, or only some rows are wanted.
 RING_PASSES, SHORT_RING_PASSES = 8, 2
-#: Rows up to which the ring is long.
-LONG_RING_ROWS = 4 * 2**20
-#: A residual of this or more is solved for in single precision.
-SINGLE_PRECISION_TOL = 1e-6
-#: Steps of the Arnoldi run that finds the nodes, at most: fewer for graphs so large that its vectors would be the
-#: largest thing in memory.
-SPECTRUM_STEPS, FEW_SPECTRUM_STEPS = 64, 32
 #: Rounds over all nodes, at most; one that leaves more than STUCK_SHARE of the residual has got stuck.
 MAX_CYCLES, STUCK_SHARE = 20, 0.5
 #: Share of the tolerance: smaller values are dropped in a pass.
 DROPPED_SHARE = 5e-4
-#: By how much an order of nodes may let the residual grow before it falls, and points between them where that is
-#: looked at.
-LARGEST_GROWTH, BETWEEN_NODES = 10, 200
 #: Of the direct method that takes over where its factors are at most so large, at 12 bytes for each of their numbers.
 DIRECT_BYTES, FACTOR_BYTES = 128 * 2**20, 12
 #: Of the Krylov method that takes over elsewhere: restarts of a column, vectors between them, and their bytes.
@@ -78,11 +69,6 @@ class SolvedBlock:
     n_passes: int  # products with W that were needed
 
 
-def precision_for(tol: float) -> type[np.floating[Any]]:
-    """Type in which a residual of `tol` is reached."""
-    return np.float32 if tol >= SINGLE_PRECISION_TOL else np.float64
-
-
 def krylov_vectors(n_rows: int) -> int:
     """Vectors that the Krylov method keeps between restarts."""
     return clip(KRYLOV_BYTES // (FLOAT_BYTES * n_rows), 12, min(KRYLOV_VECTORS, n_rows))
@@ -90,12 +76,7 @@ def krylov_vectors(n_rows: int) -> int:
 
 def ring_passes(n_rows: int, *, some_rows: bool = False) -> int:
     """Passes that are kept and added to the solution together."""
-    return SHORT_RING_PASSES if some_rows or n_rows > LONG_RING_ROWS else RING_PASSES
-
-
-def spectrum_steps(n_rows: int) -> int:
-    """Steps of the Arnoldi run that finds the nodes, at most."""
-    return min(n_rows, SPECTRUM_STEPS if n_rows <= LONG_RING_ROWS else FEW_SPECTRUM_STEPS)
+    return SHORT_RING_PASSES if some_rows or n_rows > ROOMY_ROWS else RING_PASSES
 
 
 def fallback_bytes(n_rows: int) -> int:
@@ -103,50 +84,6 @@ def fallback_bytes(n_rows: int) -> int:
     again = (ring_passes(n_rows, some_rows=True) + 1) * AGAIN_WIDTH
     krylov = krylov_vectors(n_rows) + 4
     return max(FLOAT_BYTES * n_rows * max(again, krylov), min(FACTOR_BYTES * n_rows**2, DIRECT_BYTES))
-
-
-def node_sets(walk: Walk, seed: int, lam: float, tol: float) -> list[NDArray[np.complex128]]:
-    """Sets of nodes for solves at `lam` and above, from Arnoldi's iteration on a random vector; the best one first.
-
-    There are as many nodes as the random vector itself needs for a residual of `tol` with the polynomial that has them
-    as its zeros: unit vectors need about as many. If they were not enough within `spectrum_steps`, their polynomial is
-    used again and again; then three quarters of the steps are the best guess, and all or half of them are others.
-    """
-    n_rows, dtype, pole = walk.n_rows, precision_for(tol), 1 / (1 - lam)
-    n_steps = spectrum_steps(n_rows)
-    basis: FloatArray = np.empty((n_steps + 1, n_rows), dtype)
-    hessenberg = np.zeros((n_steps + 1, n_steps))
-    start = np.random.default_rng(seed).standard_normal(n_rows)
-    basis[0] = start / np.linalg.norm(start)
-    for i in range(n_steps):
-        vector = walk.product(basis[i])
-        for _ in range(2):  # once more against the loss of orthogonality
-            overlap = basis[: i + 1] @ vector
-            vector -= overlap @ basis[: i + 1]
-            hessenberg[: i + 1, i] += overlap
-        norm = hessenberg[i + 1, i] = np.linalg.norm(vector)
-        unit = np.eye(i + 1)
-        residual = norm * abs(np.linalg.solve(pole * unit - hessenberg[: i + 1, : i + 1], unit[0])[-1])
-        if residual < tol or norm < 1e5 * np.finfo(dtype).eps:  # the latter: a subspace that W does not leave
-            return [_harmonic_values(hessenberg[: i + 2, : i + 1], pole)]
-        basis[i + 1] = vector / norm
-    counts = dict.fromkeys(max(1, count) for count in (3 * n_steps // 4, n_steps, n_steps // 2))
-    return [_harmonic_values(hessenberg[: count + 1, :count], pole) for count in counts]
-
-
-def _harmonic_values(hessenberg: FloatArray, pole: float) -> NDArray[np.complex128]:
-    """Harmonic Ritz values of W at the pole (m,), from Arnoldi's matrix (m + 1, m).
-
-    They are the zeros of the polynomial that leaves the smallest residual of the random vector (that of GMRES), so
-    that it does not grow where there are too few of them; with plain Ritz values it may, a thousandfold on two moons
-    of 400 000 rows. Of a conjugate pair only the member with positive imaginary
-    part is returned.
-    """
-    count = hessenberg.shape[1]
-    shifted, last = pole * np.eye(count) - hessenberg[:-1], np.eye(count)[-1]
-    shifted[:, -1] += hessenberg[-1, -1] ** 2 * np.linalg.solve(shifted.T, last)
-    values = pole - np.linalg.eigvals(shifted).astype(np.complex128)
-    return values[values.imag >= 0]
 
 
 def find_nodes(
@@ -165,42 +102,6 @@ def find_nodes(
         if unsolved[-1] == 0:
             return nodes
     return sets[int(np.argmin(unsolved))]
-
-
-def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.complex128]:
-    """Order nodes so that the residual falls early and never grows much.
-
-    After each node the residual is about max_w |p(w) / p(pole)| over the spectrum, here the nodes themselves and the
-    interval that they span. The next one is that where this is largest (Leja's order), as long as the maximum does not
-    grow beyond LARGEST_GROWTH by it; else the one that leaves the smallest maximum. Leja's order alone takes the node
-    next to the pole first: the residual grows a few hundred times, and single precision has no digits left.
-
-    Examples
-    --------
-    >>> order_nodes(np.array([0.0, 0.5, 0.9, 1.0], complex), 1.01).real
-    array([0.5, 0. , 1. , 0.9])
-    """
-    pairs = np.where(nodes.imag != 0, nodes.conj(), np.nan)  # of a pair both members count
-    middle, half = (nodes.real.max() + nodes.real.min()) / 2, np.ptp(nodes.real) / 2
-    between = middle + half * np.cos(np.linspace(0, np.pi, BETWEEN_NODES))
-    spectrum = np.concatenate([nodes, between])
-
-    def shares(members: NDArray[np.complex128]) -> FloatArray:
-        """Logarithm of |(w - node) / (pole - node)|, (node, w)."""
-        distances = np.abs(spectrum - members[:, None]) / np.abs(pole - members[:, None])
-        return np.log(np.maximum(distances, np.finfo(float).tiny))
-
-    steps = shares(nodes) + np.nan_to_num(shares(pairs))
-    chosen: list[int] = []
-    left, reached = list(range(len(nodes))), np.zeros(len(spectrum))
-    while left:
-        best = left[int(np.argmax(reached[left]))]
-        if not chosen or (reached + steps[best]).max() > np.log(LARGEST_GROWTH):
-            best = left[int(np.argmin((reached + steps[left]).max(axis=1)))]
-        reached = reached + steps[best]
-        left.remove(best)
-        chosen.append(best)
-    return nodes[chosen]
 
 
 @dataclass(frozen=True)
@@ -322,7 +223,7 @@ def _without_polynomial(
     values, residuals, n_passes = block.values, block.residuals, block.n_passes
     unsolved = np.argwhere(~(residuals <= tol))
     wanted = slice(None) if rows is None else rows
-    if walk.n_rows <= LONG_RING_ROWS and _factor_bytes(walk.neighbors) <= DIRECT_BYTES:
+    if walk.n_rows <= ROOMY_ROWS and _factor_bytes(walk.neighbors) <= DIRECT_BYTES:
         for at in np.unique(unsolved[:, 0]):
             columns = unsolved[unsolved[:, 0] == at, 1]
             whole, residuals[at, columns] = _direct(walk, [points[column] for column in columns], lams[at])

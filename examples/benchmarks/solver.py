@@ -24,8 +24,9 @@ from cns_dask.settings import Grid
 from cns_dask.smoothing.candidates import find_candidates
 from cns_dask.smoothing.criterion import choose, criterion_of_lams, largest_memberships_block
 from cns_dask.smoothing.memberships import clustering_block
+from cns_dask.smoothing.nodes import node_sets
 from cns_dask.smoothing.picks import gram_block, picks_of_lams
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, node_sets, solve_block
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 
 
