@@ -32,6 +32,8 @@ CALIBRATION_ROWS, RECALL_ROWS = 500, 1000
 OVERLAP = 3
 #: The time of a query grows as n^0.4: measured on a mixture from 40 000 to 10^6 rows.
 SEARCH_GROWTH = 0.4
+#: Work of starting to learn centres, in comparisons of a feature: all that a small sample costs.
+LEARN_OVERHEAD = 1.5e6
 #: Work for a row when it is sorted into its cell, besides the comparison with every centre, in such comparisons.
 SORT_COMPARISONS = 150
 
@@ -159,9 +161,9 @@ def cells_stage(sizes: GraphSizes) -> Stage:
     row, entry = FLOAT_BYTES * d, point_entry(d).itemsize
     task_bytes = rows * (2 * row + 3 * entry) + FLOAT_BYTES * sizes.n_cells * d + PAIRS_BYTES
     learn_bytes = 4 * sizes.sampled_rows * row + FLOAT_BYTES * sizes.n_cells * (256 + 4 * d)
-    compared = compared_centers(sizes.n_cells)
+    compared, learned = compared_centers(sizes.n_cells), min(sizes.n_cells, 2 * math.sqrt(sizes.n_cells))
     steps = (
-        Step("learn_centers", 1, learn_bytes, work=sizes.sampled_rows * min(sizes.n_cells, compared) * d),
+        Step("learn_centers", 1, learn_bytes, work=LEARN_OVERHEAD + sizes.sampled_rows * learned * d),
         Step("take_samples", 2, after=(0,)),
         Step("sort", sizes.n_chunks, task_bytes, work=n * d * (compared + SORT_COMPARISONS), after=(1,)),
         Step(
