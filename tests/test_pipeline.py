@@ -253,3 +253,13 @@ def test_many_candidates_and_many_clusters_equal_the_dense_version():
         worst = (products[:, picks[:count]] / sums[:, None] ** 2).max(axis=1)
         worst[picks[:count]] = np.inf
         assert worst[picks[count]] <= worst.min() + 1e-9
+
+
+@pytest.mark.parametrize("method", ["cells", "descent"])
+def test_constant_features_make_no_difference_to_an_approximate_search(method):
+    rows = np.random.default_rng(0).standard_normal((1500, 4))
+    rows[:700] += 6
+    settings = Settings(method=method, recall=0.9)
+    wider = np.column_stack([rows[:, :2], np.full(1500, 3.0), rows[:, 2:], np.zeros(1500)])
+    plain, other = (fit(each, settings).labels.compute() for each in (rows, wider))
+    np.testing.assert_array_equal(plain, other)

@@ -65,8 +65,9 @@ class ApproximateSearch:
     """One approximate search: each method runs a stage and stores what it leaves behind."""
 
     def __init__(self, run: Run, sizes: GraphSizes, seed: int) -> None:
-        self._run, self._sizes, self._seed = run, sizes, seed
         self._points = run.writer.array("points")
+        sizes = replace(sizes, n_features=int(self._points.shape[1]))  # constant features are dropped
+        self._run, self._sizes, self._seed = run, sizes, seed
         self._row_slices = row_slices(sizes.n_rows, sizes.rows_per_chunk)
         self._measured_rows = sample_of_rows(sizes.n_rows, RECALL_ROWS, seed + 2)
 
