@@ -72,3 +72,33 @@ def test_only_chunks_that_lie_as_they_are_in_memory_are_mapped(tmp_path, numbers
     assert mapped_chunks(numbers._array) is not None
     packed = create_array(group_at(tmp_path), "y", (10,), (4,), "int64", compressed=True)
     assert mapped_chunks(packed._array) is None
+
+
+@pytest.mark.parametrize("selection", [..., (slice(None), slice(4, 8)), (slice(0, 3), slice(8, 10), slice(14, None))])
+def test_whole_chunks_are_written_as_zarr_would(tmp_path, selection):
+    """Edges of the array too; zarr itself reads them, with their checksums."""
+    array = create_array(group_at(tmp_path), "x", (3, 10, 23), (3, 4, 7), "float32", compressed=False)
+    array._array[...] = expected = np.ones((3, 10, 23), np.float32)
+    expected[selection] = values = np.random.default_rng(0).random(expected[selection].shape)
+    assert array._mapped.write(selection, values)
+    np.testing.assert_array_equal(array._array[...], expected)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("selection", [0, slice(1, 4), (slice(None), slice(0, 5)), (slice(None), [0, 1])])
+def test_parts_of_chunks_are_left_to_zarr(tmp_path, selection):
+    array = create_array(group_at(tmp_path), "x", (3, 10), (3, 4), "float32", compressed=False)
+    array[...] = expected = np.zeros((3, 10), np.float32)
+    assert not array._mapped.write(selection, expected[selection] + 1)
+    array[selection] = expected[selection] = expected[selection] + 1
+    np.testing.assert_array_equal(array._array[...], expected)
+
+
+def test_a_chunk_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    array = create_array(group_at(tmp_path), "x", (4, 4), (2, 4), "float32", compressed=False)
+    array[...] = np.ones((4, 4))
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    assert not array._mapped.write(..., np.zeros((4, 4)))
+    monkeypatch.undo()
+    assert not list(tmp_path.rglob("*.partial"))
+    np.testing.assert_array_equal(array[...], np.ones((4, 4)))
