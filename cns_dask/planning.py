@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -99,11 +100,14 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(n_clustered))
     full = expected = _stages(rows, features, settings, n_clustered)  # what a fit asks for
     groups: list[Group] = []
+    curve: dict[int, float] = {}
     start = 0.0
     if measure:
         start = STARTS * _import_seconds()
         of_sample = replace(settings, min_cluster_size=None)  # it may have fewer rows
-        expected, groups = _measured_groups(data, rows, features, of_sample, n_clustered)
+        tasks_on = _measured_tasks(data, rows, features, of_sample, n_clustered)
+        expected, groups = tasks_on(workers * threads)
+        curve = {count: start + makespan(tasks_on(count * threads)[1], count * threads) for count in WORKER_COUNTS}
     return Forecast(
         n_rows=rows,
         n_features=features,
@@ -114,7 +118,7 @@ def plan(  # noqa: PLR0913 - one parameter per choice
         worker_bytes=full.worker_bytes(threads),
         memory_bytes=memory_bytes,
         disk_bytes=full.disk_bytes,
-        curve={count: start + makespan(groups, count * threads) for count in WORKER_COUNTS} if groups else {},
+        curve=curve,
         start_seconds=start,
         n_sampled=None if sampling is None else n_clustered,
     )
@@ -127,10 +131,13 @@ def _stages(n_rows: int, n_features: int, settings: Settings, n_clustered: int, 
     return plan_stages(n_features, *plan_sizes(n_rows, n_features, settings, **options))
 
 
-def _measured_groups(
+def _measured_tasks(
     data: Data | None, n_rows: int, n_features: int, settings: Settings, n_clustered: int
-) -> tuple[Plan, list[Group]]:
-    """The plan of a fit of which so many rows are clustered, and its tasks with the rates of a fit of a few rows."""
+) -> Callable[[int], tuple[Plan, list[Group]]]:
+    """The plan of a fit of which so many rows are clustered, and its tasks with the rates of a fit of a few rows.
+
+    Both for any number of threads.
+    """
     n_sampled = min(SAMPLE_ROWS, n_rows, max(LEAST_ROWS, SAMPLE_BYTES // (8 * n_features)))
     if n_sampled * n_features * 8 > LARGEST_SAMPLE:
         raise InvalidSettingError(
@@ -144,11 +151,16 @@ def _measured_groups(
     most = settings.max_candidates
     thinned = most if settings.selection == "paper" else math.ceil(THINNED_SHARE * most)
     expected = [math.ceil(growth * count) if growth * count <= most else thinned for count in candidates]
-    there = _stages(n_rows, n_features, settings, n_clustered, n_candidates=expected)
     rates = step_rates(here, timer.step_seconds)
     if n_clustered < n_rows:
         rates |= _sampling_rates(sample, settings)
-    return there, task_groups(there, rates, _slowdown(n_clustered))
+    slowdown = _slowdown(n_clustered)
+
+    def tasks_on(n_threads: int) -> tuple[Plan, list[Group]]:
+        there = _stages(n_rows, n_features, settings, n_clustered, n_candidates=expected, n_threads=n_threads)
+        return there, task_groups(there, rates, slowdown)
+
+    return tasks_on
 
 
 def _sampling_rates(rows: FloatArray, settings: Settings) -> dict[str, float]:

@@ -14,7 +14,7 @@ from cns_dask.inputs.sampling import sample_stage
 from cns_dask.neighbors.plan import GraphSizes, search_stages, size_search
 from cns_dask.results.assignment import assign_stage
 from cns_dask.settings import Grid, Settings
-from cns_dask.smoothing.plan import SmoothingSizes, shared_bytes, size_smoothing, smoothing_stages
+from cns_dask.smoothing.plan import SmoothingSizes, narrow, shared_bytes, size_smoothing, smoothing_stages
 from cns_dask.storage.chunks import rows_per_chunk
 
 
@@ -31,9 +31,14 @@ def size_overrides() -> Mapping[str, int]:
 
 
 def plan_sizes(
-    n_rows: int, n_features: int, settings: Settings, method: str | None = None, n_candidates: list[int] | None = None
+    n_rows: int,
+    n_features: int,
+    settings: Settings,
+    method: str | None = None,
+    n_candidates: list[int] | None = None,
+    n_threads: int | None = None,
 ) -> tuple[GraphSizes, SmoothingSizes]:
-    """Size all stages of a fit of so many rows."""
+    """Size all stages of a fit of so many rows, with blocks as wide as suits so many threads if that is told."""
     grid, overrides = settings.grid(n_rows), size_overrides()
     method = settings.method if method is None else method
     graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
@@ -41,7 +46,8 @@ def plan_sizes(
     tol = settings.tol_of_grid(n_rows)
     options = {"tightens": settings.tightens(n_rows), "every_row": settings.selection == "paper"}
     rows = graph_sizes.rows_per_chunk
-    return graph_sizes, size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
+    sizes = size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
+    return graph_sizes, sizes if n_threads is None else narrow(sizes, n_threads)
 
 
 def plan_stages(

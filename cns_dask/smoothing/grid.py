@@ -9,7 +9,7 @@ can, so that with few workers hardly more than one of them is on disk.
 All of this is sums over rows, so absorption stays in the order of the walk. What is kept goes back to row order.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.errors import InvalidSettingError
+from cns_dask.execution.cluster import processes
 from cns_dask.execution.plan import Stage
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.settings import Grid
@@ -28,6 +29,7 @@ from cns_dask.smoothing.plan import (
     SmoothingSizes,
     absorption_stage,
     evaluate_stage,
+    narrow,
     sizes_of_one,
     tighten_stage,
     with_counts,
@@ -119,7 +121,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     walks, dimension = start_walks(run, sizes, max_candidates, nodes_tol, seed, cover=selection != "paper")
     counts = {k: len(walk.start.candidates.rows) for k, walk in walks.items()}
     _check_enough(counts, n_clusters)
-    sizes = with_counts(sizes, counts)
+    sizes = with_widths(run, with_counts(sizes, counts))
     evaluated = evaluate(run, sizes, walks, grid_tol, min_cluster_size, evaluate_stage(sizes))
     if sizes.tightens:
         evaluated = tighten(run, sizes, walks, evaluated, tol=tol, least=min_cluster_size, n_clusters=n_clusters)
@@ -144,6 +146,15 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         residual,
         max(n_passes, evaluation.n_passes),
     )
+
+
+def with_widths(run: Run, sizes: SmoothingSizes) -> SmoothingSizes:
+    """The sizes with blocks as wide as suits the threads that there are; a resumed run takes those it began with."""
+    widths = run.load("widths")
+    if widths is None:
+        narrowed = narrow(sizes, sum(threads for _, threads, _ in processes()))
+        widths = run.save("widths", narrowed.widths or (), drop_scratch=False)
+    return replace(sizes, widths=tuple(widths) or None)
 
 
 def sources_of(choice: Choice, grid: Grid, picks: IntArray, candidates: IntArray, clusters: IntArray) -> Sources:
@@ -279,7 +290,7 @@ class _GridPointsOfK:
         positions = self._positions = walk.start.positions[self._near]
         self._scratch, self._sizes = stage.create(self.name), sizes
         rows = None if sizes.keeps_all_rows else kept_positions(sizes, positions)
-        pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.block_width, self._scratch, k, rows)
+        pieces = _solve_pieces(walk, positions, sizes.grid.lams, tol, sizes.width_of(k), self._scratch, k, rows)
         self._pieces = stage.named("solve", pieces)
         self.end = stage.named("choose", [Piece(tuple, (), record=str(k))])[0]
         self.value: Any = MISSING_RECORD
@@ -349,7 +360,7 @@ def keep_absorption(
     positions = [np.array([position[row] for row in rows.tolist()]) for rows in sources.by_cluster()]
     with run.stage(absorption_stage(sizes, len(positions))) as stage:
         target = stage.create("absorption")
-        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.absorption_width, target, choice.n_neighbors)
+        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.final_width, target, choice.n_neighbors)
         residuals, passes, _ = zip(*stage.run("absorb", pieces), strict=True)
     return float(np.max(residuals)), max(passes)  # a NaN stays one
 

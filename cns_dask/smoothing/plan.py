@@ -7,10 +7,12 @@ cluster.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
+from cns_dask.execution.forecast import Group, makespan
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.settings import Grid
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
@@ -30,8 +32,12 @@ WALK_PART_ROWS = 2**18
 #: Up to so many rows every k has nodes of its own; above, all have those of the smallest k, which are nearly as good.
 OWN_NODES_ROWS = 2**21
 #: Widths of the blocks in which the final absorption is solved in double precision: 8 are a line of the cache; above so
-#: many rows 4, so that there are more tasks, of less memory.
-ABSORPTION_WIDTHS, WIDE_ROWS = (8, 4), 2**20
+#: many rows 4, so that there are more tasks, of less memory, or 2 where there are threads for them.
+FINAL_WIDTHS, WIDE_ROWS = (8, 4, 2), 2**20
+#: Above so many rows blocks are narrower where there would be fewer than threads: see `narrow`. Fewer take seconds.
+NARROW_ROWS = 2**20
+#: Time of a pass for each vector, by the bytes of a row of its block: relative to rows that fill a line of the cache.
+ROW_COSTS = {64: 1.0, 32: 1.4, 16: 1.8}
 #: Partial sums over rows that one task adds.
 SUMMED_AT_ONCE = 4
 #: Chunks of neighbour distances that tell the intrinsic dimension, at most.
@@ -46,13 +52,15 @@ class SmoothingSizes:
     grid: Grid  # the (k, lam, K) that are tried
     n_candidates: tuple[int, ...]  # candidates at every k: at most so many before they are found
     rows_per_chunk: int  # rows of one chunk of absorption and memberships as they are stored
-    block_width: int  # candidates whose absorption is solved together
+    block_width: int  # candidates whose absorption is solved together, at most
     rows_per_absorption_chunk: int  # rows of one chunk of solved absorption in scratch
     number_bytes: int  # size of a number in scratch
     kept_rows: int  # rows at which the absorption of all candidates is kept while the grid is evaluated
     rows_per_walk_part: int  # rows of one part of a walk, a multiple of TILE_ROWS
-    absorption_width: int  # clusters whose final absorption is solved together
+    absorption_width: int  # clusters whose final absorption is solved together, at most
     tightens: bool = False  # whether what could win is evaluated once more, to the final tolerance
+    #: Of the blocks of every k, and of the final absorption last, once it is known how many threads there are.
+    widths: tuple[int, ...] | None = None
 
     @property
     def keeps_all_rows(self) -> bool:
@@ -77,9 +85,14 @@ class SmoothingSizes:
         ring = width * self.n_rows * (ring_passes(self.n_rows, some_rows=not self.keeps_all_rows) + 1)
         return width * rows * (len(self.grid.lams) + 1) + max(ring, fallback_bytes(self.n_rows))
 
-    def n_blocks(self, count: int) -> int:
-        """Blocks of so many candidates."""
-        return math.ceil(count / self.block_width)
+    def width_of(self, k: int) -> int:
+        """Candidates of this k whose absorption is solved together."""
+        return self.block_width if self.widths is None else self.widths[self.grid.ks.index(k)]
+
+    @property
+    def final_width(self) -> int:
+        """Clusters whose final absorption is solved together."""
+        return self.absorption_width if self.widths is None else self.widths[-1]
 
 
 def size_smoothing(
@@ -118,7 +131,7 @@ def size_smoothing(
         number_bytes=number,
         kept_rows=kept,
         rows_per_walk_part=WALK_PART_ROWS,
-        absorption_width=ABSORPTION_WIDTHS[n_rows > WIDE_ROWS],
+        absorption_width=FINAL_WIDTHS[n_rows > WIDE_ROWS],
         tightens=tightens,
     )
     of_widths = [replace(sizes, block_width=width) for width in BLOCK_WIDTHS]
@@ -127,6 +140,45 @@ def size_smoothing(
     names = {field.name for field in fields(SmoothingSizes)} - {"kept_rows"}
     changed: dict[str, Any] = {name: value for name, value in (overrides or {}).items() if name in names}
     return replace(sizes, **changed)
+
+
+def row_cost(width: int, number_bytes: int) -> float:
+    """Time of a pass for each vector of a block so wide, relative to one that fills a line of the cache."""
+    return ROW_COSTS.get(width * number_bytes, 1.0)
+
+
+def narrow(sizes: SmoothingSizes, n_threads: int) -> SmoothingSizes:
+    """Blocks with which so many threads are done first: narrow ones take longer in all, but there are more of them.
+
+    What is solved does not depend on the width of a block to the last bit.
+
+    Examples
+    --------
+    >>> sizes = size_smoothing(10**7, 2**16, Grid((24, 48, 72, 96), (0.01, 0.02), 30), 150, tol=1e-4)
+    >>> narrow(sizes, 16).widths, narrow(sizes, 100).widths
+    ((16, 16, 16, 16, 4), (16, 8, 8, 4, 2))
+    """
+    if sizes.n_rows <= NARROW_ROWS:
+        return sizes
+    ks, counts, number = sizes.grid.ks, sizes.n_candidates, sizes.number_bytes
+
+    def seconds(widths: tuple[int, ...]) -> float:
+        return makespan(
+            [
+                Group("solve", math.ceil(count / width), k * width * row_cost(width, number))
+                for k, count, width in zip(ks, counts, widths, strict=True)
+            ],
+            n_threads,
+        )
+
+    def final_seconds(width: int) -> float:
+        tasks = math.ceil(sizes.grid.max_clusters / width)
+        return makespan([Group("absorb", tasks, width * row_cost(width, FLOAT_BYTES))], n_threads)
+
+    allowed = [width for width in BLOCK_WIDTHS if width <= sizes.block_width] or [sizes.block_width]
+    final = [sizes.absorption_width, *(width for width in FINAL_WIDTHS if width < sizes.absorption_width)]
+    widths = min(combinations_with_replacement(allowed, len(ks)), key=seconds)  # never wider at a larger k
+    return replace(sizes, widths=(*widths, min(final, key=final_seconds)))
 
 
 def n_sampled_chunks(sizes: SmoothingSizes) -> int:
@@ -142,8 +194,9 @@ def smoothing_stages(sizes: SmoothingSizes) -> tuple[Stage, ...]:
 
 def sizes_of_one(sizes: SmoothingSizes, k: int) -> SmoothingSizes:
     """The same for one k alone, in double precision."""
-    count = sizes.n_candidates[sizes.grid.ks.index(k)]
-    return replace(sizes, grid=replace(sizes.grid, ks=(k,)), n_candidates=(count,), number_bytes=FLOAT_BYTES)
+    count, widths = sizes.n_candidates[sizes.grid.ks.index(k)], (sizes.width_of(k), sizes.final_width)
+    grid = replace(sizes.grid, ks=(k,))
+    return replace(sizes, grid=grid, n_candidates=(count,), number_bytes=FLOAT_BYTES, widths=widths)
 
 
 def tighten_stage(sizes: SmoothingSizes, k: int) -> Stage:
@@ -224,20 +277,20 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
     steps: list[Step] = []
     for k, count in zip(grid.ks, sizes.n_candidates, strict=True):
-        blocks, at = sizes.n_blocks(count), len(steps)
-        passes = n * k * sizes.block_width * blocks
+        width, at = sizes.width_of(k), len(steps)
+        blocks = math.ceil(count / width)
+        passes = n * k * width * blocks * row_cost(width, number)
         steps += [
             Step("solve", blocks, sizes.solve_bytes, work=passes, gathers=True),
             Step("gram", chunks, reduce_bytes, work=kept * count**2, after=(at,), recorded=False),
             Step("criterion", chunks, reduce_bytes, work=kept * grid.max_clusters, after=(at + 1,), recorded=False),
             Step("choose", 1, after=(at + 2,)),
         ]
-    width, rows = sizes.block_width, sizes.rows_per_absorption_chunk
     solved = tuple(
         ArrayPlan(
             f"absorption-{k}",
             (n_lams, count, sizes.n_kept(count)),
-            (n_lams, width, rows),
+            (n_lams, sizes.width_of(k), sizes.rows_per_absorption_chunk),
             f"float{8 * number}",
             scratch=True,
         )
@@ -251,10 +304,11 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
-    width = sizes.absorption_width
+    width = sizes.final_width
     ring = FLOAT_BYTES * width * n * (ring_passes(n) + 1)
     solve_bytes = 2 * FLOAT_BYTES * width * n + max(ring, fallback_bytes(n))  # the solution, and it by rows
-    step = Step("absorb", math.ceil(n_picks / width), solve_bytes, work=n * k * n_picks, gathers=True)
+    passes = n * k * n_picks * row_cost(width, FLOAT_BYTES)
+    step = Step("absorb", math.ceil(n_picks / width), solve_bytes, work=passes, gathers=True)
     stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))
     return Stage("absorption", (step,), reads=_walk(sizes, k), writes=(stored,))
 

@@ -10,6 +10,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+#: Rows of the block are fetched from memory so many list entries before they are added: a quarter less time for a pass
+#: over more than the cache holds (32 to 128 differ little).
+AHEAD = 64
+
 
 @intrinsic
 def smooth_row(
@@ -57,9 +61,22 @@ def smooth_row(
             return builder.fmul(builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), everywhere), values)
 
         count = builder.extract_value(graph.shape, 1)
-        listed = builder.gep(graph.data, [builder.mul(builder.sub(at, first), count)])
+        begin = builder.mul(builder.sub(at, first), count)
+        listed = builder.gep(graph.data, [begin])
+        last = builder.sub(builder.mul(builder.extract_value(graph.shape, 0), count), index(1))
+        address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+
+        def fetch(position: Any) -> None:
+            """Have the row of an entry of this list, or of one of the next, brought into the cache."""
+            entry = builder.add(begin, position)
+            entry = builder.select(builder.icmp_signed("<", entry, last), entry, last)
+            wanted = pointer(source, builder.zext(builder.load(builder.gep(graph.data, [entry])), index))
+            builder.call(prefetch, [builder.bitcast(wanted, address), flag(0), flag(3), flag(1)])  # to read, keep, data
 
         def neighbor(position: Any) -> Any:
+            fetch(builder.add(position, index(AHEAD)))
             return load(source, builder.zext(builder.load(builder.gep(listed, [position])), index))
 
         total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * width))

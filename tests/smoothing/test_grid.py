@@ -12,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from cns_dask.errors import InvalidSettingError
 from cns_dask.settings import Grid
 from cns_dask.smoothing import grid as grid_module
+from cns_dask.smoothing import plan as plan_module
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.grid import (
     Sources,
@@ -99,6 +100,26 @@ def test_the_grid_equals_the_dense_version_however_it_is_cut(overrides, neighbor
     assert_equals_the_dense_version(result, absorption, dense)
     assert 0 < result.residual <= TOL
     assert 0 < result.grid_residual <= TOL
+
+
+def test_blocks_for_many_threads_give_the_same_to_the_last_bit(neighbors, points, dense, tmp_path, monkeypatch):
+    wide, of_wide, _ = searched(tmp_path / "wide", neighbors, points, overrides={"block_width": 16})
+    monkeypatch.setattr(plan_module, "NARROW_ROWS", 0)
+    monkeypatch.setattr(grid_module, "processes", lambda: [("many", 100, 0)])
+    narrow, of_narrow, _ = searched(tmp_path / "narrow", neighbors, points, overrides={"block_width": 16})
+    assert_equals_the_dense_version(narrow, of_narrow, dense)
+    np.testing.assert_array_equal(of_narrow, of_wide)
+    np.testing.assert_array_equal(narrow.evaluation.surface, wide.evaluation.surface)
+
+
+def test_a_resumed_run_keeps_the_blocks_that_it_began_with(neighbors, points, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "NARROW_ROWS", 0)
+    seen = []
+    for threads in 100, 1:
+        monkeypatch.setattr(grid_module, "processes", lambda threads=threads: [("some", threads, 0)])
+        run, sizes = begin(tmp_path, neighbors, points, overrides={"block_width": 16})
+        seen.append(grid_module.with_widths(run, sizes).widths)
+    assert seen[0] == seen[1] != grid_module.narrow(sizes, 1).widths
 
 
 def test_limited_candidates_equal_the_dense_version(neighbors, points, tmp_path):

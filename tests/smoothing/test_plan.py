@@ -16,6 +16,7 @@ from cns_dask.smoothing.plan import (
     clustering_stage,
     evaluate_stage,
     memberships_stage,
+    narrow,
     shared_bytes,
     size_smoothing,
     smoothing_stages,
@@ -116,3 +117,19 @@ def test_a_clustering_is_written_chunk_by_chunk(n_rows):
     assert stage.n_tasks == np.ceil(n_rows / 100)
     assert {array.name for array in stage.writes} == {"memberships", "labels", "confidence"}
     assert clustering_stage("predict", n_rows, 100, 4, task_bytes=12345).task_bytes == 12345
+
+
+def test_blocks_are_narrower_where_there_are_more_threads_than_blocks():
+    sizes = size_smoothing(10**7, 2**16, Grid((24, 48, 72, 96), (0.01,), 30), 150, 1e-4)
+    few, many = narrow(sizes, 8), narrow(sizes, 100)
+    assert few.widths == (*[sizes.block_width] * 4, sizes.absorption_width)
+    assert list(many.widths[:-1]) == sorted(many.widths[:-1], reverse=True)  # the passes of a larger k take longer
+    assert many.final_width < few.final_width
+    count = {each: sum(s.tasks for s in evaluate_stage(each).steps if s.name == "solve") for each in (few, many)}
+    assert count[few] < count[many] <= 100
+    assert evaluate_stage(many).task_bytes <= evaluate_stage(few).task_bytes
+
+
+def test_small_fits_have_the_same_blocks_on_any_cluster():
+    sizes = size_smoothing(10**6, 2**16, GRID, 150, 1e-4)
+    assert narrow(sizes, 1000) == sizes
