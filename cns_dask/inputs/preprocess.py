@@ -1,6 +1,6 @@
 """Centring, scaling, projection and, for cosine, division by the norm; the fitted transform that new rows need too.
 
-The only door to dask-ml, which fits. Its `fit` computes by itself, so this is the one stage that runs work on its own.
+The only door to dask-ml, which finds principal axes of wide rows. This is the one stage that runs work on its own.
 """
 
 import warnings
@@ -87,8 +87,6 @@ def learn_transform(
     InvalidDataError
         If a value is NaN or infinite; the first such rows are named.
     """
-    from dask_ml.preprocessing import StandardScaler
-
     lowest, highest = dask.compute(X.min(axis=0), X.max(axis=0))
     if not (np.isfinite(lowest) & np.isfinite(highest)).all():
         _refuse_not_finite(X)
@@ -97,12 +95,12 @@ def learn_transform(
         kept = np.array([0])  # constant data: one feature of zeros, where all distances are 0
     unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scale)
     ordinary = bool((unit == 1).all())
-    scaler = StandardScaler(with_std=scale).fit(X[:, kept] if ordinary else X[:, kept] / unit)
+    center, spread = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scale)
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
-        center=np.asarray(scaler.mean_) * unit,
-        scale=np.asarray(scaler.scale_) * unit if scale else unit,
+        center=center * unit,
+        scale=spread * unit,
         components=None,
         normalize=metric == "cosine",
         magnitude=0.0,
@@ -112,6 +110,15 @@ def learn_transform(
     if max_components is None or kept.size <= max_components:
         return transform
     return with_components(X, transform, max_components, sparse)
+
+
+def _mean_and_deviation(X: da.Array, *, scale: bool) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation (1 without `scale`) of every feature: the numbers of dask-ml's StandardScaler.
+
+    In dask's own words, so that a fit without principal axes does not load dask-ml, which takes seconds.
+    """
+    mean, variance = dask.compute(da.nanmean(X, axis=0), da.nanvar(X, axis=0) if scale else np.ones(X.shape[1]))
+    return np.asarray(mean), np.sqrt(np.where(variance == 0, 1.0, variance))
 
 
 def units_of(largest: FloatArray, *, scale: bool) -> FloatArray:

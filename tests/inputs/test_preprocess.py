@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import dask.array as da
 import numpy as np
 import oracle
@@ -23,6 +26,28 @@ def test_rows_equal_the_dense_version(metric, scale):
     points, transform = prepared(X, metric=metric, scale=scale)
     np.testing.assert_allclose(points, oracle.prepare(X, metric, scale), atol=1e-12)
     assert transform.kept.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_numbers_are_those_of_the_scaler_of_dask_ml(scale):
+    from dask_ml.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    X = da.from_array(rng.normal(5, [1e-3, 1, 1e3], (1000, 3)), chunks=(77, 3))
+    scaler = StandardScaler(with_std=scale).fit(X)
+    transform = learn_transform(X, metric="euclidean", scale=scale, max_components=100)
+    np.testing.assert_array_equal(transform.center, scaler.mean_)
+    np.testing.assert_array_equal(transform.scale, scaler.scale_ if scale else np.ones(3))
+
+
+def test_a_fit_without_principal_axes_does_not_need_dask_ml():
+    code = (
+        "import sys; sys.modules['dask_ml'] = None\n"
+        "from cns_dask import CNS\n"
+        "from cns_dask.demo import demo_points\n"
+        "assert CNS().fit(demo_points()).n_clusters_ > 1"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("n_rows", "n_features"), [(150, 40), (25, 40)])
