@@ -9,7 +9,7 @@ from dask.utils import key_split
 
 from cns_dask import Settings, plan, planning
 from cns_dask.errors import InvalidSettingError
-from cns_dask.execution.forecast import StepTimer, comparison
+from cns_dask.execution.forecast import comparison
 from cns_dask.jobs import prepare
 from cns_dask.neighbors.plan import descent_stage, given_stage
 from cns_dask.sizing import plan_sizes, plan_stages
@@ -30,7 +30,7 @@ def measured():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "_timed_fit", watched)
-        return plan(**SIZES, settings=SETTINGS), timers[0].step_seconds
+        return plan(**SIZES, settings=SETTINGS), timers[0]
 
 
 @pytest.fixture
@@ -41,9 +41,8 @@ def one_second_per_step(monkeypatch):
     def timed(sample, settings):
         samples.append(sample)
         sizes = plan_sizes(*sample.shape, settings)
-        timer = StepTimer(plan_stages(sample.shape[1], *sizes))
-        timer.step_seconds.update({step.name: 1.0 for stage in plan_stages(3, *sizes).stages for step in stage.steps})
-        return timer, [settings.max_candidates // 10 for _ in sizes[1].grid.ks]
+        seconds = {step.name: 1.0 for stage in plan_stages(3, *sizes).stages for step in stage.steps}
+        return seconds, [settings.max_candidates // 10 for _ in sizes[1].grid.ks]
 
     monkeypatch.setattr(planning, "_timed_fit", timed)
     monkeypatch.setattr(planning, "_memory_slowdown", lambda: 3.0)
