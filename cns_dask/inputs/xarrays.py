@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from cns_dask.errors import InvalidDataError, InvalidSettingError, one_line
+from cns_dask.errors import CNSError, InvalidDataError, InvalidSettingError, one_line
 from cns_dask.inputs.arrays import checked_chunks
 from cns_dask.inputs.forms import NUMBER_KINDS, Adapter, Data
 from cns_dask.storage.arrays import is_array_at
@@ -165,6 +165,15 @@ def dataset_of(answers: Any, clusters: Sequence[int], form: Any, attributes: dic
         "memberships": form.wrap(answers.memberships, "memberships", clusters, None),
     }
     return xr.Dataset(arrays, attrs=attributes)
+
+
+def labeled_dataset(arrays: dict[str, tuple[tuple[str, ...], Any]], coords: dict[str, list[Any]], what: str) -> Any:
+    """A Dataset of arrays with their dimensions; `what` it is, for the error where xarray is not installed."""
+    try:
+        import xarray as xr
+    except ImportError as error:
+        raise CNSError(f"{what} needs xarray: pip install 'cns_dask[xarray]'.") from error
+    return xr.Dataset(arrays, coords=coords)
 
 
 def _has_variables(location: str, options: Any) -> bool:
