@@ -35,6 +35,7 @@ DOORS = {
 TESTED_BY = {
     "array_types": "test_design",  # names of types only
     "cli/commands": "test_cli",
+    "cli/explain": "test_explain",
     "cli/options": "test_cli",
     "cli/show": "test_cli",
     "demo": "test_cli",

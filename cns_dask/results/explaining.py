@@ -12,7 +12,7 @@ from cns_dask.errors import InvalidSettingError
 from cns_dask.inputs.rows import take_rows
 from cns_dask.results.exemplars import deepest_rows, undecided_rows
 from cns_dask.results.explanations import Explanation, explain_cluster
-from cns_dask.results.fit_rows import same_features, same_rows
+from cns_dask.results.fit_rows import any_rows, same_features
 from cns_dask.results.overlap import overlap_of
 from cns_dask.results.profile import Part, Profile, profile_of, survey
 from cns_dask.results.summary import summary_html, summary_text
@@ -130,7 +130,7 @@ class Explained:
         (2, 8)
         """
         result, n = self._result, check_integer("n", n, 1, MOST_ROWS)
-        data = None if X is None else same_rows(result, X, options)
+        data = None if X is None else any_rows(result, X, options)
         clustering, clusters = clustering_of(result, n_clusters, data)
         numbers = deepest_rows(clustering, clusters, n)
         if data is None:
@@ -169,7 +169,7 @@ class Explained:
         (array([254,  82,  78]), array([0.44, 0.3 , 0.31]))
         """
         result, n = self._result, check_integer("n", n, 1, MOST_ROWS)
-        data = None if X is None else same_rows(result, X, options)
+        data = None if X is None else any_rows(result, X, options)
         clustering, clusters = clustering_of(result, n_clusters, data)
         pair = position_of(first, clusters), position_of(second, clusters)
         if first == second:

@@ -36,11 +36,11 @@ class Explanation:
     >>> from sklearn.datasets import load_iris
     >>> iris = load_iris(as_frame=True).data[["sepal width (cm)", "petal length (cm)"]]
     >>> CNS(n_clusters=2).fit(iris).result_.explain(1, iris)
-    cluster 1: 50 rows, 33 % of all
-      petal length (cm)    -5.0   1.462 here, 4.906 elsewhere
-      sepal width (cm)     +1.6   3.428 here, 2.872 elsewhere
+    cluster 1: 49 rows, 33 % of all
+      petal length (cm)    -4.6   1.465 here, 4.87 elsewhere
+      sepal width (cm)     +1.7   3.451 here, 2.866 elsewhere
     rule: petal length (cm) <= 2.45
-      100 % of the rows that it holds for are in the cluster, 100 % of the cluster's rows follow it
+      98 % of the rows that it holds for are in the cluster, 100 % of the cluster's rows follow it
     """
 
     cluster: int  # its number

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cns_dask.errors import InvalidDataError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
+from cns_dask.inputs.tables import is_table
 from cns_dask.results.profile import feature_names
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ def same_rows(result: Result, source: Any, options: dict[str, Any]) -> Data:
             f"The data have {data.X.shape[0]} rows, but {result.n_rows} were clustered. Give the data of the fit."
         )
     return data
+
+
+def any_rows(result: Result, source: Any, options: dict[str, Any]) -> Data:
+    """The same, of which only the rows matter: columns of a table that hold no numbers are not in the way."""
+    named: dict[str, Any] = {"columns": result.columns} if result.columns else {}
+    if not named and is_table(source):
+        named = {"columns": list(source.select_dtypes(["number", "bool"]).columns) or None}
+    opened = open_data(source, defaults=named | result.read_options, min_rows=1, **options)
+    return same_rows(result, opened, {})
 
 
 def same_features(result: Result, source: Any, options: dict[str, Any]) -> tuple[Data, tuple[str, ...]]:

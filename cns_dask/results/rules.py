@@ -89,11 +89,16 @@ def _rows(part: Part, cluster: int) -> tuple[FloatArray, Any, FloatArray]:
     taken = rank < limits[part.labels]
     labels, rows = part.labels[taken], part.rows[taken]
     counts: IntArray = np.maximum(1, np.bincount(labels, minlength=K))
-    missing = ~np.isfinite(rows)
-    if missing.any():
-        middle = np.nanmedian(np.where(missing, np.nan, rows), axis=0) if len(rows) else np.zeros(rows.shape[1])
-        rows = np.where(missing, np.nan_to_num(middle), rows)
-    return rows, labels == cluster, (part.sizes / counts)[labels]
+    return _filled(rows), labels == cluster, (part.sizes / counts)[labels]
+
+
+def _filled(rows: FloatArray) -> FloatArray:
+    """The rows with the median of the feature instead of values that are not finite."""
+    finite = np.isfinite(rows)
+    if finite.all():
+        return rows
+    middle = [np.median(values[known]) if known.any() else 0.0 for values, known in zip(rows.T, finite.T, strict=True)]
+    return np.where(finite, rows, middle)
 
 
 def _rightness(holds: Any, inside: Any, weights: FloatArray) -> tuple[float, float]:
