@@ -55,9 +55,9 @@ class Explained:
         Returns
         -------
         xarray.Dataset
-            `mean`, `std` and `effect` (cluster, feature), `quantiles` (cluster, quantile, feature), exact up to some
-            thousand rows per cluster, and `size` (cluster). `effect` is Cohen's d: the difference to the mean of all
-            other clusters, in pooled standard deviations.
+            `mean`, `std` and `effect` (cluster, feature), `quantiles` (cluster, quantile, feature), of a sample where a
+            cluster has more than 2000 rows, and `size` (cluster). `effect` is Cohen's d: the difference to the mean of
+            all other clusters, in pooled standard deviations.
 
         Examples
         --------

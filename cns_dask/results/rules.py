@@ -19,6 +19,7 @@ MOST_ROWS = 4000  # of the cluster, and of all others, that the tree learns from
 LEAST_ROWS = 20  # of each of the others
 DEPTH = 3  # conditions that a rule may have
 LEAST_GAIN = 0.02  # in purity, that a branch must bring
+LEAST_RECALL = 0.1  # of a rule that is told
 DIGITS = 3  # of a threshold, unless it takes more to tell two values apart
 
 
@@ -76,6 +77,7 @@ def rules_of(part: Part, cluster: int, features: Sequence[str]) -> Rules:
         for conditions in _branches(rows, inside, weights, features)
     ]
     found.sort(key=lambda rule: -rule.recall)
+    found = [rule for rule in found if rule.recall >= LEAST_RECALL]
     together = np.logical_or.reduce([rule.holds(rows) for rule in found]) if found else np.zeros(len(rows), bool)
     return Rules(tuple(found), *_rightness(together, inside, weights), len(rows))
 
