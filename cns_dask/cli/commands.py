@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cns_dask.cli.explain import explain
 from cns_dask.cli.options import (
     FORMS,
     CheckSample,
@@ -246,6 +247,9 @@ def report(
 
     write_report(open_result(result), out, overwrite=overwrite, n_clusters=n_clusters)
     typer.echo(f"report: {out}")
+
+
+app.command()(explain)
 
 
 @app.command()
