@@ -86,7 +86,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         max_components: int | None = 100,
         tol: float = 1e-9,
         grid_tol: float | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         missing: str = "error",
         verbose: bool = False,
     ) -> None:

@@ -37,6 +37,7 @@ from cns_dask.results.predict import with_features_of
 from cns_dask.results.result import Result
 from cns_dask.results.samples import Agreement
 from cns_dask.results.skipped import with_skipped
+from cns_dask.seeds import chosen_seed
 from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
@@ -93,6 +94,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         Is told about stages and counts.
     """
     progress = progress or Progress()
+    settings = replace(settings, random_state=chosen_seed(settings.random_state, out, overwrite=overwrite))
     options: dict[str, Any] = {"overwrite": overwrite, "scratch": scratch, "tell": progress.tell}
     with inside_task(), waiting_for_workers(progress.tell):
         job = prepare(
@@ -110,7 +112,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         fingerprint = {} if out is None else job.fingerprint(graph)
         with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
             if output.writer is not None:
-                run_fit(job, settings, Run(output.writer, progress))
+                run_fit(job, job.settings, Run(output.writer, progress))
                 job.check_unchanged(fingerprint)
             else:
                 check_description(output.store)
@@ -184,6 +186,7 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
                 metric=settings.metric,
                 scale=settings.scale,
                 max_components=settings.max_components,
+                center=job.preprocessing.center,
                 sparse=job.sparse_rows,
             )
             advance()
@@ -214,7 +217,9 @@ def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
     """Find the neighbours, once for every k; or take them as given."""
     if job.given_graph is not None:
         return store_given_graph(run, job.graph_sizes, job.given_graph)
-    return find_neighbors(run, job.graph_sizes, job.grid.ks[0], settings.method, settings.recall, settings.random_state)
+    sizes, k = job.graph_sizes, job.grid.ks[0]
+    summary = find_neighbors(run, sizes, k, settings.method, settings.recall, settings.seed)
+    return replace(summary, preprocessing=job.preprocessing)
 
 
 def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
@@ -228,7 +233,7 @@ def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
         max_candidates=settings.max_candidates,
         grid_tol=settings.tol_of_grid(job.n_rows),
         tol=settings.tol,
-        seed=settings.random_state,
+        seed=settings.seed,
     )
 
 

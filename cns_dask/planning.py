@@ -93,7 +93,7 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     workers, threads = check_integer("workers", workers, 1, 10**6), check_integer("threads", threads, 1, 10**6)
     if memory_bytes is not None:
         memory_bytes = check_integer("memory_bytes", memory_bytes, 1, 2**63)
-    sampling = check_sampling(sample, rows, settings.random_state, is_checked=False)
+    sampling = check_sampling(sample, rows, settings.seed, is_checked=False)
     n_clustered = rows if sampling is None else sampling.expected_rows
     method = "exact" if choose_method(n_clustered, settings.method) == "exact" else "cells"
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(n_clustered))

@@ -128,8 +128,9 @@ class Settings:
         None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision. With
         `selection="paper"` the k that wins, and others that could, are then evaluated once more to `tol`.
     random_state
-        Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
-        speed, not results beyond `tol`.
+        Seed of the samples of an approximate search, of the rows that `sample` draws, and of the start vector of the
+        spectrum estimate, which can change speed, not results beyond `tol`. None: a new one for every fit, which is
+        stored with the result; a run that goes on with unfinished work takes that of the work.
     missing
         What to do with rows that hold NaN or infinite values: "error", or "skip": the others are clustered as if these
         were not there, and these get the label -3 (a value is missing) or -2 (one is infinite), no memberships (NaN)
@@ -161,12 +162,17 @@ class Settings:
     max_components: int | None = setting(100, SOME_POSITIVE, "Project more features on so many axes; 0: never.")
     tol: float = setting(1e-9, TOLERANCE, "Largest residual of the stored absorption.")
     grid_tol: float | None = setting(None, SOME_TOLERANCE, "The same while the grid is evaluated.")
-    random_state: int = setting(0, ("an integer of at least 0", _integer(0)), "Seed.")
+    random_state: int | None = setting(0, ("None or an integer of at least 0", _optional(_integer(0))), "Seed.")
     missing: str = setting("error", _one_of("error", "skip"), "NaN or infinite values: error, or skip the rows.")
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(self, each.name, check_setting(each.name, getattr(self, each.name)))
+
+    @property
+    def seed(self) -> int:
+        """`random_state` as a number; 0 where none was drawn yet."""
+        return self.random_state or 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, as stored with a result.

@@ -176,6 +176,10 @@ def neighbors(
         int, typer.Option("--n-neighbors", "-k", help="Neighbours of every row, the row itself included.")
     ],
     read: Any = None,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Centre and scale features, as a fit does, instead of taking them as they are."),
+    ] = False,
     settings: Any = None,
     overwrite: Overwrite = False,
     scratch: Scratch = None,
@@ -186,7 +190,8 @@ def neighbors(
     from cns_dask.graphs import neighbor_graph
     from cns_dask.progress import visible_progress
 
-    chosen: dict[str, Any] = {name: getattr(settings, name) for name in ("metric", "method", "recall", "random_state")}
+    names = ("metric", "method", "recall", "random_state")
+    chosen: dict[str, Any] = {name: getattr(settings, name) for name in names} | {"scale": scale}
     output: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
     with cluster.connect(debug=_debug):
         graph = neighbor_graph(data, n_neighbors, **asdict(read), **chosen, **output)

@@ -78,9 +78,17 @@ def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_
 
 
 def learn_transform(
-    X: da.Array, *, metric: str, scale: bool, max_components: int | None, sparse: da.Array | None = None
+    X: da.Array,
+    *,
+    metric: str,
+    scale: bool,
+    max_components: int | None,
+    center: bool = True,
+    sparse: da.Array | None = None,
 ) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d), which may be `sparse` too.
+
+    Without `center` the mean is not subtracted: so rows fit a graph of rows as they are.
 
     Raises
     ------
@@ -101,7 +109,7 @@ def learn_transform(
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
-        center=np.asarray(scaler.mean_) * unit,
+        center=np.asarray(scaler.mean_) * unit if center else np.zeros(kept.size),
         scale=np.asarray(scaler.scale_) * unit if scale else unit,
         components=None,
         normalize=metric == "cosine",
