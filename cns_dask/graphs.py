@@ -7,10 +7,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from cns_dask.config import default_scratch
 from cns_dask.execution.cluster import check_memory, inside_task
 from cns_dask.execution.compute import waiting_for_workers
 from cns_dask.execution.plan import Plan
 from cns_dask.execution.run import Run
+from cns_dask.execution.typical import expected_seconds
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.preprocess import (
     Transform,
@@ -125,12 +127,14 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         if out is None
         else {"data": fingerprint_of(data, progress, rows=rows), "settings": {"n_neighbors": n_neighbors, **chosen}}
     )
+    scratch = default_scratch() if scratch is None else scratch
     options = {"overwrite": overwrite, "scratch": scratch, "inputs": data.files, "tell": progress.tell}
     output_of = open_output(out, Kind.GRAPH, fingerprint, resume_key(sizes), **options)
     with inside_task(), waiting_for_workers(progress.tell), output_of as output:
         if output.writer is not None:
             run = Run(output.writer, progress)
             run.check_ready(plan.disk_bytes)
+            progress.expect(expected_seconds(plan))
             raw = run.share(data.X) if data.in_memory else spooled(data.X, rows, run) if is_spooled else data.X
             sparse = None if data.sparse is None else data.sparse.rechunk({0: rows})
             transform = run.load("preprocess") or run.save(

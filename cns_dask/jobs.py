@@ -236,7 +236,7 @@ def _smaller_sample(job: Job) -> str:
         if all(needed[name] <= limit for name, _, limit in processes() if limit):
             return (
                 f" Or cluster a sample, whose clusters smooth out to all rows: sample={n_sampled} "
-                f"(--sample {n_sampled}) needs {max(needed.values()) / 2**20:.0f} MiB."
+                f"needs {max(needed.values()) / 2**20:.0f} MiB."
             )
     return ""
 

@@ -21,6 +21,7 @@ from cns_dask.execution.cluster import inside_task
 from cns_dask.execution.compute import waiting_for_workers
 from cns_dask.execution.memory import watched_memory
 from cns_dask.execution.run import Piece, Run
+from cns_dask.execution.typical import expected_seconds
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
 from cns_dask.inputs.sampling import take_sample
@@ -28,7 +29,7 @@ from cns_dask.jobs import Job, prepare, second_job
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
 from cns_dask.outcome import describe, describe_sample, store_small_arrays, store_transform, verdict_on
-from cns_dask.progress import Progress
+from cns_dask.progress import PartProgress, Progress
 from cns_dask.results.assignment import StoredModel, assign_stage, assigned, compare
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
 from cns_dask.results.description import check_description
@@ -47,6 +48,8 @@ from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
 from cns_dask.storage.outputs import open_output
+
+SECOND = "second"  # the word before the stages of a second sample
 
 
 def fit(  # noqa: PLR0913 - one parameter per choice
@@ -122,6 +125,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
 def run_fit(job: Job, settings: Settings, run: Run) -> None:
     """The method: points, graph, grid, numbers of the clusters, memberships."""
     run.check_ready(job.plan.disk_bytes)
+    expect_stages(job, run.progress)
     with watched_memory(job.plan.worker_bytes, run.progress.tell) as memory:
         learned = learn_clusters(job, settings, run)
         numbering = number_clusters(job, learned.grid.selection.used.n_clusters, run)
@@ -133,6 +137,14 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
     about = describe(job, learned.transform, learned.grid, numbering, verdict, n_unreached, memory, run)
     run.writer.describe(**asdict(replace(about, sample=describe_sample(job, n_skipped, agreement))))
     warn(job, settings, learned, verdict)
+
+
+def expect_stages(job: Job, progress: Progress) -> None:
+    """Tell the progress what is to come."""
+    seconds = expected_seconds(job.plan)
+    progress.expect(seconds)
+    if job.sampling is not None and job.sampling.is_checked:  # the same once more, up to the absorption
+        PartProgress(progress, SECOND).expect({name: each for name, each in seconds.items() if name != "assign"})
 
 
 def warn(job: Job, settings: Settings, learned: Learned, verdict: Verdict) -> None:
@@ -279,7 +291,7 @@ def check_sample(job: Job, settings: Settings, numbers: list[int], run: Run) -> 
     agreement: Agreement | None = run.load("agreement")
     if agreement is not None:
         return agreement
-    beside = run.beside("second")
+    beside = run.beside(SECOND)
     second = second_job(job, beside.progress)
     beside.check_ready(second.plan.disk_bytes)
     learned = learn_clusters(second, settings, beside)
