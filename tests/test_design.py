@@ -29,14 +29,17 @@ DOORS = {
     "llvmlite": ["smoothing/row_kernel"],
     "jinja2": ["results/report"],
     "matplotlib": ["results/report"],
-    "typer": ["cli/commands", "cli/options", "cli/show"],
+    "typer": ["cli/app", "cli/commands", "cli/options", "cli/show", "cli/support"],
+    "yaml": ["config"],
 }
 #: Modules whose tests have another name, because they test more than the module.
 TESTED_BY = {
     "array_types": "test_design",  # names of types only
+    "cli/app": "test_cli",
     "cli/commands": "test_cli",
     "cli/options": "test_cli",
     "cli/show": "test_cli",
+    "cli/support": "test_cli",
     "demo": "test_cli",
 }
 

@@ -38,6 +38,7 @@ COMPARED_SAMPLE = 1_000_000  # rows of a sample that a plan for more is compared
 @app.command()
 @with_options(read=DataOptions, settings=Settings, cluster=ClusterOptions)
 def fit(
+    context: typer.Context,
     out: TableOut,
     data: DataArgument = None,
     read: Any = None,
@@ -85,7 +86,7 @@ def fit(
         rows = None if data is None else open_data(data, **asdict(read))
         n_features = None if rows is None else rows.X.shape[1]
         if graph is not None:
-            with_preprocessing_of(open_graph(graph), settings, n_features, given_options())
+            with_preprocessing_of(open_graph(graph), settings, n_features, given_options(context))
         if output.table is not None:
             check_apart(() if rows is None else rows.files, output.table)
         if sample is None and rows is not None and graph is None:

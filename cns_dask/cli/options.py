@@ -10,9 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-import click
 import typer
-from click.core import ParameterSource
 
 FORMS = "Path or URL: .npy, .npz (sparse), Zarr array or group, Parquet, CSV (both also as glob), .h5ad, netCDF."
 DataArgument = Annotated[str | None, typer.Argument(help=FORMS, show_default=False)]
@@ -183,11 +181,10 @@ def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Calla
     return decorate
 
 
-def given_options() -> set[str]:
+def given_options(context: typer.Context) -> set[str]:
     """Names of the options that are on the line."""
-    context = click.get_current_context(silent=True)
-    names = () if context is None else context.params
-    return {name for name in names if context and context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def _build(group: type, values: dict[str, Any]) -> Any:

@@ -37,7 +37,7 @@ _ANY_NAME = "|".join(sorted((*NAMES, *RENAMED), key=len, reverse=True))
 _WITH_VALUE = re.compile(rf"(?<![\w/.'\"=-])({_ANY_NAME})=('[^']*'|\"[^\"]*\"|[\w.+-]*\w)")
 #: A name that can be nothing else, because words have no underscores
 _UNDERSCORED = "|".join(name for name in _ANY_NAME.split("|") if "_" in name)
-_WITH_UNDERSCORE = re.compile(rf"(?<![\w/.'\"-])({_UNDERSCORED})(?![\w/.'\"=-])")
+_WITH_UNDERSCORE = re.compile(rf"(?<![\w/.'\"-])({_UNDERSCORED})(?![\w/'\"=-]|\.\w)")
 #: A name that is the subject of a sentence, or is to be left out
 _AS_SUBJECT = re.compile(rf"(^|[.:,] )({_ANY_NAME})(?= (?:must|has no meaning|names the|of an array must|was|needs)\b)")
 _LEFT_OUT = re.compile(rf"\b([Ll]eave) ({_ANY_NAME})(?= out\b)")
