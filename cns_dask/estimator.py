@@ -10,7 +10,9 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
+from cns_dask.config import default_sample, default_scratch, report_path
 from cns_dask.errors import InvalidDataError
+from cns_dask.execution.cluster import configured_workers
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE
@@ -27,7 +29,8 @@ class CNS(ClusterMixin, BaseEstimator):
 
     Answers come in the form of the data: NumPy arrays for arrays in memory, Dask arrays for lazy ones and for a path or
     URL, Series and DataFrames with the same index for tables (lazy, with the same partitions, for Dask's), DataArrays
-    of the rows' dimensions for xarray. Work runs on the active Dask client, or on this process's threads.
+    of the rows' dimensions for xarray. Work runs on the active Dask client, or on this process's threads. Dask's
+    configuration has defaults for `scratch`, `workers`, `memory`, `sample` and `report`: see `cns_dask.config`.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         max_components: int | None = 100,
         tol: float = 1e-9,
         grid_tol: float | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         missing: str = "error",
         verbose: bool = False,
     ) -> None:
@@ -146,7 +149,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         sample
             Cluster only so many rows (an integer), or this share of them (a number below 1): every other row takes the
             memberships of its nearest sampled rows, as a new row does, chunk by chunk. So 10^9 rows need the memory of
-            10^6. Rows are drawn by their number and `random_state`; about as many as asked for: `result_.sample`.
+            10^6. Rows are drawn by their number and `random_state`; about as many as asked for: `result_.sample`. None:
+            what `cns-dask.sample` in Dask's configuration says; 1.0 are all rows.
         check_sample
             Fit a second sample too, which has no row in common with the first, and tell how well both agree on other
             rows: `result_.sample.agreement`.
@@ -156,7 +160,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         overwrite
             Replace a result of other data or settings that is already at `out`.
         scratch
-            Folder (path or URL) for intermediate arrays; beside the output if None.
+            Folder (path or URL) for intermediate arrays. None: `cns-dask.scratch` in Dask's configuration, else beside
+            the output.
 
         Examples
         --------
@@ -172,22 +177,30 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         """
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
         progress = visible_progress() if self.verbose else Progress()
-        data = None if X is None else open_data(X, columns=columns, component=component, features=features)
-        if data is not None:
-            CNS()._check_features(data, reset=True)  # before any work; this model changes only if the fit succeeds
-        result = pipeline.fit(
-            data,
-            settings,
-            graph=graph,
-            previous=previous,
-            within=within,
-            sample=sample,
-            check_sample=check_sample,
-            out=out,
-            overwrite=overwrite,
-            scratch=scratch,
-            progress=progress,
-        )
+        page = report_path(out)
+        with configured_workers():
+            data = None if X is None else open_data(X, columns=columns, component=component, features=features)
+            if data is not None:
+                CNS()._check_features(data, reset=True)  # before any work; this model changes only if the fit succeeds
+                is_sampled = sample is None and graph is None and within is None
+                sample = default_sample(data.X.shape[0]) if is_sampled else sample
+            result = pipeline.fit(
+                data,
+                settings,
+                graph=graph,
+                previous=previous,
+                within=within,
+                sample=sample,
+                check_sample=check_sample,
+                out=out,
+                overwrite=overwrite,
+                scratch=default_scratch() if scratch is None else scratch,
+                progress=progress,
+            )
+        if page is not None:
+            from cns_dask.results.report import write_report
+
+            write_report(result, page, overwrite=True)
         if data is None:
             is_lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")
             data = Data(None, ArrayForm(is_lazy=is_lazy))

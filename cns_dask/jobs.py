@@ -17,8 +17,8 @@ from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
 from cns_dask.inputs.sampling import Draw, Sampling, check_sampling, drawn_rows
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
-from cns_dask.neighbors.given import open_graph
-from cns_dask.neighbors.graph import NeighborGraph
+from cns_dask.neighbors.given import open_graph, with_preprocessing_of
+from cns_dask.neighbors.graph import NeighborGraph, Preprocessing
 from cns_dask.neighbors.plan import GraphSizes, given_stage
 from cns_dask.progress import Progress
 from cns_dask.results.changes import match_stage
@@ -62,6 +62,13 @@ class Job:
     def n_rows(self) -> int:
         """Number of rows that are clustered."""
         return sum(self.scan.counts)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What is done to the rows before their neighbours are searched, or was done where the graph was made."""
+        if self.given_graph is not None and self.given_graph.preprocessing is not None:
+            return self.given_graph.preprocessing
+        return Preprocessing(self.settings.metric, self.settings.scale, self.settings.max_components)
 
     @property
     def skips(self) -> bool:
@@ -160,10 +167,18 @@ def prepare(  # noqa: PLR0913 - one parameter per choice
     """Open the data, scan them once if need be, size everything, and check that the workers can hold it."""
     data = None if source is None else open_data(source)
     given = None if graph is None else open_graph(graph)
+    progress, asked = progress or Progress(), settings
+    settings = with_preprocessing_of(given, asked, None if data is None else data.X.shape[1])
+    if data is not None and settings != asked:
+        names = ("metric", "scale", "max_components")
+        changed = [
+            f"{name}={getattr(settings, name)!r}" for name in names if getattr(settings, name) != getattr(asked, name)
+        ]
+        progress.tell(f"rows are treated as those of the graph were: {', '.join(changed)}")
     n_rows, n_features = _number_of_rows(data, given), 1
     overrides, scanned = size_overrides(), Scan((), (n_rows,))
     of_cluster = _open_within(within, data, given)
-    sampling = check_sampling(sample, n_rows, settings.random_state, is_checked=check_sample)
+    sampling = check_sampling(sample, n_rows, settings.seed, is_checked=check_sample)
     _check_can_sample(sampling, data, given, of_cluster)
     draw = None if sampling is None else sampling.sample
     if data is not None:
@@ -180,7 +195,7 @@ def prepare(  # noqa: PLR0913 - one parameter per choice
             hashed=hashed and not data.files,
             counted=settings.missing == "skip" or of_cluster is not None,
             in_memory=data.in_memory,
-            progress=progress or Progress(),
+            progress=progress,
             draw=draw,
         )
         n_rows = _check_clustered(sum(scanned.counts), n_rows, given)
@@ -221,7 +236,7 @@ def _smaller_sample(job: Job) -> str:
         if all(needed[name] <= limit for name, _, limit in processes() if limit):
             return (
                 f" Or cluster a sample, whose clusters smooth out to all rows: sample={n_sampled} "
-                f"(--sample {n_sampled}) needs {max(needed.values()) / 2**20:.0f} MiB."
+                f"needs {max(needed.values()) / 2**20:.0f} MiB."
             )
     return ""
 

@@ -22,6 +22,7 @@ from cns_dask.execution.cluster import active_client, inside_task
 from cns_dask.execution.compute import waiting_for_workers
 from cns_dask.execution.memory import watched_memory
 from cns_dask.execution.run import Piece, Run
+from cns_dask.execution.typical import expected_seconds
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
 from cns_dask.inputs.sampling import take_sample
@@ -29,7 +30,7 @@ from cns_dask.jobs import Job, prepare, second_job
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
 from cns_dask.outcome import describe, describe_sample, store_small_arrays, store_transform, verdict_on
-from cns_dask.progress import Progress
+from cns_dask.progress import PartProgress, Progress
 from cns_dask.results.assignment import StoredModel, assign_stage, assigned, compare
 from cns_dask.results.changes import Comparison, follow, keep_row_numbers, sum_tallies, tally_block
 from cns_dask.results.description import check_description
@@ -38,6 +39,7 @@ from cns_dask.results.predict import with_features_of
 from cns_dask.results.result import Result
 from cns_dask.results.samples import Agreement
 from cns_dask.results.skipped import with_skipped
+from cns_dask.seeds import chosen_seed
 from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
@@ -47,6 +49,8 @@ from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
 from cns_dask.storage.outputs import open_output
+
+SECOND = "second"  # the word before the stages of a second sample
 
 
 def fit(  # noqa: PLR0913 - one parameter per choice
@@ -94,6 +98,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         Is told about stages and counts.
     """
     progress = progress or Progress()
+    settings = replace(settings, random_state=chosen_seed(settings.random_state, out, overwrite=overwrite))
     options: dict[str, Any] = {"overwrite": overwrite, "scratch": scratch, "tell": progress.tell}
     with inside_task(), waiting_for_workers(progress.tell):
         job = prepare(
@@ -111,7 +116,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
         fingerprint = {} if out is None else job.fingerprint(graph)
         with open_output(out, Kind.RESULT, fingerprint, resume_key(job.graph_sizes, job.sizes), **options) as output:
             if output.writer is not None:
-                run_fit(job, settings, Run(output.writer, progress))
+                run_fit(job, job.settings, Run(output.writer, progress))
                 job.check_unchanged(fingerprint)
             else:
                 check_description(output.store)
@@ -121,6 +126,7 @@ def fit(  # noqa: PLR0913 - one parameter per choice
 def run_fit(job: Job, settings: Settings, run: Run) -> None:
     """The method: points, graph, grid, numbers of the clusters, memberships."""
     run.check_ready(job.plan.disk_bytes)
+    expect_stages(job, run.progress)
     with watched_memory(job.plan.worker_bytes, run.progress.tell) as memory:
         learned = learn_clusters(job, settings, run)
         numbering = number_clusters(job, learned.grid.selection.used.n_clusters, run)
@@ -132,6 +138,14 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
     about = describe(job, learned.transform, learned.grid, numbering, verdict, n_unreached, memory, run)
     run.writer.describe(**asdict(replace(about, sample=describe_sample(job, n_skipped, agreement))))
     warn(job, settings, learned, verdict)
+
+
+def expect_stages(job: Job, progress: Progress) -> None:
+    """Tell the progress what is to come."""
+    seconds = expected_seconds(job.plan)
+    progress.expect(seconds)
+    if job.sampling is not None and job.sampling.is_checked:  # the same once more, up to the absorption
+        PartProgress(progress, SECOND).expect({name: each for name, each in seconds.items() if name != "assign"})
 
 
 def warn(job: Job, settings: Settings, learned: Learned, verdict: Verdict) -> None:
@@ -185,6 +199,7 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
                 metric=settings.metric,
                 scale=settings.scale,
                 max_components=settings.max_components,
+                center=job.preprocessing.center,
                 sparse=job.sparse_rows,
             )
             advance()
@@ -219,7 +234,9 @@ def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
         threading.Thread(target=compile_solves, args=(blocks,), daemon=True, name="cns-dask-compile").start()
     if job.given_graph is not None:
         return store_given_graph(run, job.graph_sizes, job.given_graph)
-    return find_neighbors(run, job.graph_sizes, job.grid.ks[0], settings.method, settings.recall, settings.random_state)
+    sizes, k = job.graph_sizes, job.grid.ks[0]
+    summary = find_neighbors(run, sizes, k, settings.method, settings.recall, settings.seed)
+    return replace(summary, preprocessing=job.preprocessing)
 
 
 def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
@@ -233,7 +250,7 @@ def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:
         max_candidates=settings.max_candidates,
         grid_tol=settings.tol_of_grid(job.n_rows),
         tol=settings.tol,
-        seed=settings.random_state,
+        seed=settings.seed,
     )
 
 
@@ -279,7 +296,7 @@ def check_sample(job: Job, settings: Settings, numbers: list[int], run: Run) -> 
     agreement: Agreement | None = run.load("agreement")
     if agreement is not None:
         return agreement
-    beside = run.beside("second")
+    beside = run.beside(SECOND)
     second = second_job(job, beside.progress)
     beside.check_ready(second.plan.disk_bytes)
     learned = learn_clusters(second, settings, beside)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cns_dask.array_types import FloatArray
+from cns_dask.config import default_memory, default_sample, default_workers
 from cns_dask.errors import InvalidSettingError
 from cns_dask.execution.forecast import (
     WORKER_COUNTS,
@@ -52,7 +53,7 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     *,
     n_rows: int | None = None,
     n_features: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     threads: int = 1,
     memory_bytes: int | None = None,
     settings: Settings | None = None,
@@ -68,7 +69,8 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     n_rows, n_features
         the size. `n_rows` may be given beside the data, to ask about more rows of the kind.
     workers, threads, memory_bytes
-        Worker processes, and threads and memory of each.
+        Worker processes, and threads and memory of each. None: `cns-dask.workers` and `cns-dask.memory` in Dask's
+        configuration, else one worker of any memory.
     settings
         The parameters of the fit.
     sample
@@ -92,10 +94,13 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     if rows is None or features is None:
         raise InvalidSettingError("Give data, or n_rows and n_features: there is nothing to plan for.")
     rows, features = check_integer("n_rows", rows, 2, MAX_ROWS), check_integer("n_features", features, 1, 10**9)
+    workers = max(1, default_workers()) if workers is None else workers
+    memory_bytes = default_memory() if memory_bytes is None else memory_bytes
+    sample = default_sample(rows) if sample is None else sample
     workers, threads = check_integer("workers", workers, 1, 10**6), check_integer("threads", threads, 1, 10**6)
     if memory_bytes is not None:
         memory_bytes = check_integer("memory_bytes", memory_bytes, 1, 2**63)
-    sampling = check_sampling(sample, rows, settings.random_state, is_checked=False)
+    sampling = check_sampling(sample, rows, settings.seed, is_checked=False)
     n_clustered = rows if sampling is None else sampling.expected_rows
     method = "exact" if choose_method(n_clustered, settings.method) == "exact" else "cells"
     settings = replace(settings, method=method, grid_tol=settings.tol_of_grid(n_clustered))
@@ -143,7 +148,7 @@ def _measured_tasks(
     if n_sampled * n_features * 8 > LARGEST_SAMPLE:
         raise InvalidSettingError(
             f"{n_features} features are too many to measure rates with: {n_sampled} rows of them take "
-            f"{n_sampled * n_features * 8 / 2**30:.0f} GiB. Plan without measuring (measure=False, --no-measure)."
+            f"{n_sampled * n_features * 8 / 2**30:.0f} GiB. Plan without measuring (measure=False)."
         )
     sample = _mixture(n_sampled, n_features) if data is None else np.asarray(data.X[:n_sampled])
     seconds, candidates = _timed_fit(sample, settings)

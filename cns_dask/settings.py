@@ -54,6 +54,8 @@ class Grid:
 
 
 Allowed = tuple[str, Check]  # what a value must be, in words and as a check
+METRICS, METHODS = ("euclidean", "cosine"), ("auto", "exact", "cells", "descent")
+SELECTIONS, ABOUT_MISSING = ("auto", "paper", "scales"), ("error", "skip")
 POSITIVE: Allowed = ("a positive integer", _integer(1))
 SOME_POSITIVE: Allowed = ("None or a positive integer", _optional(_integer(1)))
 TOLERANCE: Allowed = ("a number from 1e-13 to 0.1", _tolerance)
@@ -72,12 +74,15 @@ def _one_of(*words: str) -> Allowed:
     return f"one of {words}", lambda value: isinstance(value, str) and value in words
 
 
-def setting(default: Any, allowed: Allowed, help_text: str, *, parse: type | None = None) -> Any:
+def setting(
+    default: Any, allowed: Allowed, help_text: str, *, parse: type | None = None, words: tuple[str, ...] = ()
+) -> Any:
     """A field of `Settings`: the only place where its default, its range and its help are written.
 
-    `parse` is the type of each of several values that the command line separates by commas.
+    `parse` is the type of each of several values that the command line separates by commas. `words` are all values, if
+    these are words.
     """
-    return field(default=default, metadata={"allowed": allowed, "help": help_text, "parse": parse})
+    return field(default=default, metadata={"allowed": allowed, "help": help_text, "parse": parse, "words": words})
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,9 @@ class Settings:
         None: `tol` up to 20 000 rows, where it costs little; above 1e-4, in single precision. With
         `selection="paper"` the k that wins, and others that could, are then evaluated once more to `tol`.
     random_state
-        Seed of the samples of an approximate search, and of the start vector of the spectrum estimate, which can change
-        speed, not results beyond `tol`.
+        Seed of the samples of an approximate search, of the rows that `sample` draws, and of the start vector of the
+        spectrum estimate, which can change speed, not results beyond `tol`. None: a new one for every fit, which is
+        stored with the result; a run that goes on with unfinished work takes that of the work.
     missing
         What to do with rows that hold NaN or infinite values: "error", or "skip": the others are clustered as if these
         were not there, and these get the label -3 (a value is missing) or -2 (one is infinite), no memberships (NaN)
@@ -144,8 +150,8 @@ class Settings:
     cns_dask.errors.InvalidSettingError: tol must be a number from 1e-13 to 0.1. Got 2.
     """
 
-    metric: str = setting("euclidean", _one_of("euclidean", "cosine"), "euclidean or cosine.")
-    method: str = setting("auto", _one_of("auto", "exact", "cells", "descent"), SEARCH_HELP)
+    metric: str = setting("euclidean", _one_of(*METRICS), "euclidean or cosine.", words=METRICS)
+    method: str = setting("auto", _one_of(*METHODS), SEARCH_HELP, words=METHODS)
     recall: float = setting(0.99, ("a number between 0 and 1 (both excluded)", _number(0, 1)), RECALL_HELP)
     n_neighbors: int | tuple[int, ...] | None = setting(None, SOME_KS, "Fix k, or the ks to try.", parse=int)
     lam: float | tuple[float, ...] | None = setting(None, SOME_LAMS, "Fix lam, or the lams to try.", parse=float)
@@ -155,18 +161,25 @@ class Settings:
     max_clusters: int | None = setting(None, SOME_POSITIVE, "Most clusters to try.")
     min_cluster_size: int | None = setting(None, SOME_POSITIVE, "Fewest rows of a cluster.")
     noise: bool = setting(False, TRUE_OR_FALSE, "Label rows that no cluster reaches -1.")
-    selection: str = setting("auto", _one_of("auto", "paper", "scales"), "What chooses k, lam and K.")
+    selection: str = setting("auto", _one_of(*SELECTIONS), "What chooses k, lam and K.", words=SELECTIONS)
     max_candidates: int = setting(300, POSITIVE, "Most candidate representatives.")
     scale: bool = setting(True, TRUE_OR_FALSE, "Scale features to unit variance.")
     max_components: int | None = setting(100, SOME_POSITIVE, "Project more features on so many axes; 0: never.")
     tol: float = setting(1e-9, TOLERANCE, "Largest residual of the stored absorption.")
     grid_tol: float | None = setting(None, SOME_TOLERANCE, "The same while the grid is evaluated.")
-    random_state: int = setting(0, ("an integer of at least 0", _integer(0)), "Seed.")
-    missing: str = setting("error", _one_of("error", "skip"), "NaN or infinite values: error, or skip the rows.")
+    random_state: int | None = setting(0, ("None or an integer of at least 0", _optional(_integer(0))), "Seed.")
+    missing: str = setting(
+        "error", _one_of(*ABOUT_MISSING), "NaN or infinite values: error, or skip the rows.", words=ABOUT_MISSING
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(self, each.name, check_setting(each.name, getattr(self, each.name)))
+
+    @property
+    def seed(self) -> int:
+        """`random_state` as a number; 0 where none was drawn yet."""
+        return self.random_state or 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, as stored with a result.

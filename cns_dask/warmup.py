@@ -9,15 +9,17 @@ compiled in every process anew, for most of a minute. As a preload of workers th
 import logging
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import dask
 
-from cns_dask import pipeline
+from cns_dask import numeric, pipeline
 from cns_dask.demo import demo_points
 from cns_dask.errors import CNSError
-from cns_dask.neighbors import descent
+from cns_dask.neighbors import descent, distances
 from cns_dask.settings import Settings
+from cns_dask.smoothing import passes
 
 LOG = logging.getLogger("distributed.preloading")  # where Dask's workers tell about their start
 #: Fits that compile our kernels: each search, in both precisions.
@@ -34,6 +36,18 @@ def warm_up() -> dict[str, float]:
     compiled = time.perf_counter()
     descent.warm_up(n_features=2, n_neighbors=8)  # a few rows are compared without it
     return {"kernels": compiled - began, "pynndescent": time.perf_counter() - compiled}
+
+
+def compiled_kernels() -> tuple[list[str], list[str]]:
+    """Names of our kernels that are compiled for this installation, and of those that are not yet."""
+    done: list[str] = []
+    lost: list[str] = []
+    for module in (numeric, distances, passes):
+        for name, kernel in vars(module).items():
+            if hasattr(kernel, "py_func") and kernel.__module__ == module.__name__:
+                stored = Path(kernel.stats.cache_path).glob(f"{module.__name__.rpartition('.')[2]}.{name}-*.nbi")
+                (done if any(stored) else lost).append(name)
+    return done, lost
 
 
 def dask_setup(worker: Any) -> None:  # noqa: ARG001 - Dask calls it so

@@ -195,7 +195,7 @@ CASES = [
     output("out.zarr", OutputError, "scratch folder x.npy is not a folder", scratch="x.npy"),
     only_line("demo x.npy", OutputError, "x.npy cannot be made (File exists)"),
     output("out.zarr", OutputError, "scratch folder nowhere does not exist", scratch="nowhere"),
-    output("model.zarr", OutputError, "settings.metric is 'euclidean', not 'cosine'"),
+    output("model.zarr", OutputError, "metric was 'euclidean', now it is 'cosine'"),
     *(
         only_line(line, OutputError, "which is read. Choose another")
         for line in (

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,7 +127,7 @@ def test_fit_and_show(folder):
     assert f"k = {choice.n_neighbors}, lam = {choice.lam:.4g}" in text
     assert "representative" in shown.stdout
     assert "numbers of clusters" in shown.stdout
-    assert re.search(rf"{choice.n_clusters} \* +│ \d+\.\d{{4}} +│ {choice.n_neighbors} ", shown.stdout)
+    assert re.search(rf"{choice.n_clusters} \* \| +\d+\.\d{{4}} \| +{choice.n_neighbors} ", shown.stdout)
 
 
 def test_show_and_report_of_another_number_of_clusters(folder):
@@ -138,7 +139,7 @@ def test_show_and_report_of_another_number_of_clusters(folder):
     title = f"2 clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
     assert title in " ".join(shown.stdout.split())
     table = shown.stdout.rsplit("numbers of clusters", 1)[0]
-    assert [int(size) for size in re.findall(r"│ \d+ +│ (\d+) +│", table)] == sizes
+    assert [int(size) for size in re.findall(r"\| +\d+ \| +(\d+) \|", table)] == sizes
     done = cns("report", "clusters.zarr", "--out", "two.html", "--n-clusters", 2, cwd=folder)
     assert done.returncode == 0, done.stderr
     page = (folder / "two.html").read_text(encoding="utf-8")
@@ -149,7 +150,7 @@ def test_show_and_report_of_another_number_of_clusters(folder):
     for command in ("show", "report"):
         failed = cns(command, "clusters.zarr", "--n-clusters", 999, cwd=folder)
         assert failed.returncode == 2
-        assert "n_clusters must be an integer from 1 to 50. Got 999" in " ".join(failed.stderr.split())
+        assert "--n-clusters must be an integer from 1 to 50. Got 999" in " ".join(failed.stderr.split())
 
 
 def test_fit_show_and_report_of_a_sample(tmp_path):
@@ -230,7 +231,7 @@ def test_predict(folder, blobs):
     assert "new.zarr is finished already" in again.stderr
     other = cns("predict", "clusters.zarr", "x.zarr", "--out", "new.zarr", cwd=folder)
     assert other.returncode == 2
-    assert "of other data or settings: data.content is" in other.stderr
+    assert "of other data or settings: the data hold other values" in other.stderr
     assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
 
 
@@ -265,7 +266,7 @@ def test_failures_end_with_code_1(folder, monkeypatch):
     monkeypatch.setattr("cns_dask.pipeline.fit", fail)
     done = cns("fit", "x.npy", "--out", "failed.zarr", cwd=folder)
     assert done.returncode == 1
-    assert done.stderr == "cns-dask: The fit needs 5 MiB.\n"
+    assert done.stderr.splitlines()[1:] == ["cns-dask: The fit needs 5 MiB."]
 
 
 def test_fit_on_a_scheduler_by_address_and_by_file(folder, tmp_path):
@@ -292,6 +293,7 @@ def test_fit_on_a_scheduler_by_address_and_by_file(folder, tmp_path):
 def test_fit_on_workers_of_its_own(folder, tmp_path):
     done = process("fit", "x.npy", "--out", tmp_path / "w.zarr", "--workers", 2, cwd=folder)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0].startswith("starting 2 workers of ")
     labels = open_result(tmp_path / "w.zarr").labels.compute()
     np.testing.assert_array_equal(labels, open_result(folder / "clusters.zarr").labels.compute())
 
@@ -311,7 +313,7 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
 
 def test_every_command_has_help():
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "fit", "plan", "neighbors", "predict", "show", "report", "warmup", "demo",
+        "fit", "plan", "neighbors", "predict", "show", "report", "explain", "warmup", "doctor", "demo",
     }  # fmt: skip
     assert all(command.callback.__doc__ for command in app.registered_commands)
 
@@ -325,7 +327,7 @@ def test_plan_of_data_and_of_a_size(folder):
         "1,000,000 rows x 16 features"
         in cns("plan", "--rows", 10**6, "--columns", 16, "--no-measure", cwd=folder).stdout
     )
-    wrong = {"x.npy --memory much": "memory is a size as 8GiB, not much", "--rows 7": "n_rows and n_features"}
+    wrong = {"x.npy --memory much": "--memory must be a size as 8GiB. Got 'much'", "--rows 7": "--rows and --columns"}
     for arguments, message in wrong.items():
         failed = cns("plan", *arguments.split(), cwd=folder)
         assert failed.returncode == 2
@@ -335,18 +337,182 @@ def test_plan_of_data_and_of_a_size(folder):
 def test_neighbors_then_fit_with_them(folder):
     printed = cns("neighbors", "x.npy", "--out", "graph.zarr", "-k", 24, cwd=folder)
     assert "Neighbours: exact." in printed.stdout
-    assert "(auto: exact for up to 20000 rows" in printed.stdout
     fitted = cns("fit", "x.npy", "--graph", "graph.zarr", "--out", "from-graph.zarr", "--no-scale", cwd=folder)
-    assert "Neighbours: exact." in fitted.stdout
     alone = cns("fit", "--graph", "graph.zarr", "--out", "graph-alone.zarr", cwd=folder)
-    assert fitted.stdout.splitlines()[1].split(" rows")[0] == alone.stdout.splitlines()[1].split(" rows")[0]
+    assert fitted.stdout.splitlines()[0] == alone.stdout.splitlines()[0]
+    assert "Neighbours: exact." in cns("show", "from-graph.zarr", cwd=folder).stdout
     cns("report", "graph-alone.zarr", "--out", "alone.html", cwd=folder)
     assert "no rows to draw" in (folder / "alone.html").read_text(encoding="utf-8")
 
 
 def test_an_approximate_fit_tells_its_recall(folder):
     approximate = cns("fit", "x.npy", "--method", "cells", "--out", "cells.zarr", cwd=folder)
-    assert re.search(r"Neighbours: cells, recall 0?\.?\d+.* at k = \d+ \(95 % interval, \d+ rows\)", approximate.stdout)
     assert "calibrate: " in approximate.stderr
-    assert "recall" in cns("show", "cells.zarr", cwd=folder).stdout
+    shown = cns("show", "cells.zarr", cwd=folder).stdout
+    assert re.search(r"Neighbours: cells, recall 0?\.?\d+.* at k = \d+ \(95 % interval, \d+ rows\)", shown)
     cns("predict", "cells.zarr", "x.npy", "--out", "predicted.zarr", cwd=folder)
+
+
+def test_a_fit_says_at_once_what_it_starts(folder, tmp_path):
+    """Before it imports what takes seconds."""
+    code = (
+        "import sys, cns_dask.cli; heavy = 'dask.array distributed zarr sklearn numba'.split()\n"
+        "class Told(Exception): pass\n"
+        "class Stream:\n"
+        "    def write(self, text): assert text.startswith('starting 2 workers of'), text; raise Told\n"
+        "    def flush(self): pass\n"
+        "import cns_dask.cli.options as options; options.sys = type('', (), {'stderr': Stream()})\n"
+        "from cns_dask.cli.commands import run\n"
+        "try: run(sys.argv)\n"
+        "except Told: assert not (loaded := [name for name in heavy if name in sys.modules]), loaded\n"
+        "else: raise SystemExit('nothing was told')"
+    )
+    line = ["fit", str(folder / "x.npy"), "--workers", "2", "--out", str(tmp_path / "r.zarr")]
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_fit_ends_with_three_lines_and_warnings_in_words(folder):
+    done = cns("fit", "x.npy", "--out", "three.zarr", cwd=folder)
+    verdict, where, advice = done.stdout.splitlines()
+    assert verdict == f"600 rows: {open_result(folder / 'three.zarr').verdict.sentence}"
+    assert where == "result: three.zarr"
+    assert advice.startswith("next: cns-dask show three.zarr")
+    assert "ChoiceWarning" not in done.stderr
+    assert ".py" not in done.stderr
+    doubts = open_result(folder / "three.zarr").verdict.doubts
+    assert [f"cns-dask: warning: {doubt}" for doubt in doubts] == [
+        line for line in done.stderr.splitlines() if "warning" in line
+    ]
+
+
+def test_fit_show_and_plan_print_one_document(folder):
+    done = cns("fit", "x.npy", "--out", "json.csv", "--json", cwd=folder)
+    document, result = json.loads(done.stdout), open_result(folder / "json.zarr")
+    assert (document["result"], document["table"], document["report"]) == ("json.zarr", "json.csv", None)
+    assert document["verdict"] == result.verdict.sentence
+    assert document["settings"]["random_state"] == 0
+    shown = json.loads(cns("show", "json.zarr", "--json", cwd=folder).stdout)
+    assert {key: value for key, value in shown.items() if key != "result"}.items() <= document.items()
+    assert [each["rows"] for each in shown["clusters"]] == result.sizes().tolist()
+    assert [each["representative"] for each in shown["clusters"]] == result.representatives.tolist()
+    assert shown["n_clusters"] in {each["n_clusters"] for each in shown["numbers_of_clusters"]}
+    two = json.loads(cns("show", "json.zarr", "--json", "--n-clusters", 2, cwd=folder).stdout)
+    assert [each["rows"] for each in two["clusters"]] == np.bincount(result.at(2).labels.compute()).tolist()
+    planned = json.loads(cns("plan", "--rows", 3 * 10**6, "--columns", 4, "--no-measure", "--json", cwd=folder).stdout)
+    assert (planned["n_rows"], planned["with_sample"]["n_sampled"]) == (3 * 10**6, 10**6)
+    assert planned["limit_bytes"] % 2**30 == 0
+
+
+def test_a_table_in_csv_has_the_rows_of_the_input(folder):
+    rows = np.load(folder / "x.npy")
+    pd.DataFrame(rows, columns=[f"f{at}" for at in range(rows.shape[1])]).to_csv(folder / "x.csv", index=False)
+    assert cns("fit", "x.csv", "--out", "out.csv", cwd=folder).returncode == 0
+    assert cns("predict", "out.zarr", "x.csv", "--out", "new.csv", cwd=folder).returncode == 0
+    result = open_result(folder / "out.zarr")
+    for name in ("out.csv", "new.csv"):
+        found = pd.read_csv(folder / name, index_col=0)
+        assert found.index.tolist() == list(range(600))
+        np.testing.assert_array_equal(found["cluster"], result.labels.compute())
+        np.testing.assert_allclose(found.filter(like="membership_"), result.memberships.compute(), rtol=1e-12)
+    refused = cns("fit", "x.csv", "--out", "x.csv", "--overwrite", cwd=folder)
+    assert refused.returncode == 2
+    assert "which is read. Choose another --out." in refused.stderr
+    assert (
+        "already exists. Choose another --out, or replace it with --overwrite."
+        in cns("predict", "out.zarr", "x.csv", "--out", "new.csv", cwd=folder).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fit x.npy --out new.xlsx",
+        "predict clusters.zarr x.npy --out new.json",
+        "neighbors x.npy -k 5 --out new.parquet",
+        "report clusters.zarr --out new.pdf",
+    ],
+)
+def test_an_ending_that_is_not_written_is_refused_before_any_work(folder, line):
+    done = cns(*line.split(), cwd=folder)
+    assert done.returncode == 2
+    assert re.fullmatch(r"cns-dask: new\.\w+ ends in \.\w+, which is not written here: .*\n", done.stderr)
+
+
+def test_what_does_not_exist_is_told_before_workers_are_started(folder):
+    done = cns("fit", "nothing.npy", "--out", "none.zarr", "--workers", 2, cwd=folder)
+    assert done.returncode == 2
+    assert "nothing exists there" in done.stderr.splitlines()[-1]
+
+
+def test_options_that_contradict_a_graph_are_refused(folder):
+    assert cns("neighbors", "x.npy", "-k", 24, "--out", "plain.zarr", cwd=folder).returncode == 0
+    wrong = cns("fit", "x.npy", "--graph", "plain.zarr", "--scale", "--out", "w.zarr", cwd=folder)
+    assert wrong.returncode == 2
+    assert "The graph was made with --no-scale, and the fit is asked for --scale. Leave --scale out" in wrong.stderr
+    assert cns("neighbors", "x.npy", "-k", 24, "--scale", "--out", "scaled.zarr", cwd=folder).returncode == 0
+    assert cns("fit", "x.npy", "--graph", "scaled.zarr", "--out", "from-scaled.zarr", cwd=folder).returncode == 0
+    labels = [open_result(folder / name).labels.compute() for name in ("from-scaled.zarr", "clusters.zarr")]
+    np.testing.assert_array_equal(*labels)
+
+
+def test_completion_in_bash(tmp_path):
+    """The words that a real bash offers."""
+    command = tmp_path / "cns-dask"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    command.chmod(0o755)
+    script = """
+PATH="$1:$PATH"
+eval "$(_CNS_DASK_COMPLETE=source_bash cns-dask)"
+function=$(complete -p cns-dask | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+offered() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); $function cns-dask; echo "${COMPREPLY[*]}"; }
+offered cns-dask do
+offered cns-dask fit --max-c
+offered cns-dask fit x.npy --metric ''
+"""
+    pythonpath = {"PYTHONPATH": str(Path(cli.__file__).parents[2]), "PATH": "/usr/bin:/bin"}
+    line = ["bash", "-c", script, "bash", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True, env=pythonpath)
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["doctor"],
+        ["--max-clusters", "--max-candidates", "--max-components"],
+        ["euclidean", "cosine"],
+    ]
+
+
+def test_a_performance_report_needs_workers_and_bokeh(folder, monkeypatch):
+    monkeypatch.setattr("cns_dask.execution.cluster.has_bokeh", lambda: False)
+    line = ("fit", "x.npy", "--out", "perf.zarr", "--performance-report")
+    assert "needs bokeh: pip install" in cns(*line, "perf.html", cwd=folder).stderr
+    monkeypatch.setattr("cns_dask.execution.cluster.has_bokeh", lambda: True)
+    assert "Give --workers or --scheduler too" in cns(*line, "perf.html", cwd=folder).stderr
+    assert "cannot be written: its folder" in cns(*line, "nowhere/perf.html", cwd=folder).stderr
+    assert not (folder / "perf.zarr").exists()
+
+
+def test_a_performance_report_is_written(folder, tmp_path):
+    pytest.importorskip("bokeh", reason="Dask's performance report needs bokeh")
+    page = tmp_path / "perf.html"
+    options = ("--workers", 1, "--performance-report", page)
+    done = process("fit", "x.npy", "--out", tmp_path / "p.zarr", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "dashboard at http://127.0.0.1:" in done.stderr
+    assert "evaluate" in page.read_text(encoding="utf-8") or page.stat().st_size > 10_000
+
+
+def test_defaults_of_dasks_configuration_count_and_options_win(folder, tmp_path, monkeypatch):
+    (tmp_path / "scratch").mkdir()
+    settings = {"cns-dask.sample": 1000, "cns-dask.scratch": str(tmp_path / "scratch"), "cns-dask.report": True}
+    rows = mixture(2500, 4, n_clusters=3, spread=9, seed=2)
+    np.save(tmp_path / "x.npy", rows)
+    with dask.config.set(settings):
+        done = cns("fit", "x.npy", "--out", "c.zarr", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert cns("fit", "x.npy", "--out", "all.zarr", "--sample", "1.0", cwd=tmp_path).returncode == 0
+    assert "result: c.zarr, c.html" in done.stdout
+    assert open_result(tmp_path / "c.zarr").sample.size == 1000
+    assert open_result(tmp_path / "all.zarr").sample is None
+    assert (tmp_path / "c.html").exists()
+    with dask.config.set({"cns-dask.workers": "many"}):
+        wrong = cns("fit", "x.npy", "--out", "w.zarr", cwd=tmp_path)
+        assert (wrong.returncode, "cns-dask.workers in Dask's configuration must be" in wrong.stderr) == (2, True)

@@ -29,15 +29,18 @@ DOORS = {
     "llvmlite": ["smoothing/row_kernel"],
     "jinja2": ["results/report"],
     "matplotlib": ["results/plots", "results/report"],
-    "typer": ["cli/commands", "cli/explain", "cli/options", "cli/show"],
+    "typer": ["cli/app", "cli/commands", "cli/explain", "cli/options", "cli/show", "cli/support"],
+    "yaml": ["config"],
 }
 #: Modules whose tests have another name, because they test more than the module.
 TESTED_BY = {
     "array_types": "test_design",  # names of types only
+    "cli/app": "test_cli",
     "cli/commands": "test_cli",
     "cli/explain": "test_explain",
     "cli/options": "test_cli",
     "cli/show": "test_cli",
+    "cli/support": "test_cli",
     "demo": "test_cli",
 }
 

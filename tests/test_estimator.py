@@ -158,7 +158,7 @@ def test_a_result_is_kept_where_it_was_asked_for(blobs, tmp_path):
     again = CNS().fit(blobs, out=out)  # at once
     np.testing.assert_array_equal(again.labels_, model.labels_)
     assert again.result_.details["seconds"] == model.result_.details["seconds"]
-    with pytest.raises(OutputError, match=r"other data or settings: settings\.n_clusters is None, not 2"):
+    with pytest.raises(OutputError, match=r"other data or settings: n_clusters was None, now it is 2"):
         CNS(n_clusters=2).fit(blobs, out=out)
     with pytest.raises(OutputError, match=r"other data or settings: data\.content is"):
         CNS().fit(blobs + 1e-9, out=out)

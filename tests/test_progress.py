@@ -8,7 +8,15 @@ import pytest
 from rich.console import Console
 
 from cns_dask import progress as module
-from cns_dask.progress import BarProgress, ForgivingStream, LineProgress, PartProgress, visible_progress
+from cns_dask.progress import (
+    BELIEF_SECONDS,
+    BarProgress,
+    ForgivingStream,
+    LineProgress,
+    Pace,
+    PartProgress,
+    visible_progress,
+)
 
 
 def test_lines_tell_counts_and_times(monkeypatch):
@@ -89,3 +97,55 @@ def test_a_forgiving_stream_is_as_good_as_the_one_behind_it():
     stream = ForgivingStream(behind)
     assert stream.write("a line") == 6
     assert (stream.getvalue(), stream.isatty()) == ("a line", False)
+
+
+def test_what_is_left_follows_the_stages_that_have_ended():
+    pace = Pace()
+    pace.expect({"points": 10.0, "neighbors": 20.0, "evaluate": 70.0})
+    assert pace.now(0, 0) is None  # nothing runs
+    pace.begin("points")
+    assert pace.now(0, 0) == (0.0, 100.0)
+    share, left = pace.now(0, 4.0)
+    assert (share, left) == (0.04, 96.0)  # the clock goes on, though no piece is done
+    pace.end(30.0)  # it took three times as long as was expected
+    pace.begin("neighbors")
+    slower = (30 + BELIEF_SECONDS) / (10 + BELIEF_SECONDS)
+    assert pace.now(0, 0)[1] == pytest.approx(slower * 90)
+    assert pace.now(0.5, 60)[1] == pytest.approx(60 + slower * 70)  # its own pieces count more
+    pace.end(120)
+    pace.begin("evaluate")
+    assert pace.now(1.0, 200)[1] == 0
+    pace.end(200)
+    assert pace.now(0, 0) is None
+
+
+def test_stages_that_are_not_run_again_are_not_waited_for():
+    pace = Pace()
+    pace.expect({"points": 10.0, "neighbors": 20.0, "evaluate": 70.0})
+    pace.begin("write")  # nothing was expected of it
+    assert pace.now(0.5, 1) is None
+    pace.end(1)
+    pace.begin("evaluate")
+    assert pace.now(0, 0) == (0.0, 70.0)
+
+
+def test_the_share_never_falls():
+    pace = Pace()
+    pace.expect({"points": 1.0, "neighbors": 1.0})
+    pace.begin("points")
+    shares = [pace.now(done, seconds)[0] for done, seconds in [(0, 0.9), (0.1, 5), (0.2, 8), (0.9, 10)]]
+    assert shares == sorted(shares)
+
+
+def test_lines_and_bars_tell_how_long_a_run_will_take():
+    lines, text = [], io.StringIO()
+    console = Console(file=text, force_terminal=True, width=80)
+    for progress in (LineProgress(lines.append), BarProgress(console)):
+        progress.expect({"points": 60.0, "neighbors": 540.0})
+        with progress.stage("points", 2) as advance:
+            advance()
+    assert lines[0] == "points: 0 of 2 (0% of all, about 10 min left)"
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
+    assert re.search(r"all .* 0%, about 10 min left", shown)
+    assert re.search(r"points .* 1/2 0:00:00", shown)
+    assert "all" not in shown.splitlines()[-1]  # only the line of the stage stays

@@ -52,7 +52,7 @@ def test_fixed_values_replace_the_grid():
         ("tol", 0),
         ("tol", 1e-15),
         ("random_state", -1),
-        ("random_state", None),
+        ("random_state", 0.5),
     ],
 )
 def test_every_range_has_one_message_form(name, value):

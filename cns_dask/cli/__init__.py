@@ -1,4 +1,4 @@
-"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `explain`, `report` and others.
+"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `explain`, `report`, ...
 
 Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number if stopped. Anywhere on the line,
 --debug shows where an error comes from. This module imports next to nothing, so that Ctrl-C is answered from the start.
@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
@@ -25,6 +26,7 @@ def main() -> None:
         sys.unraisablehook = _ask_again
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
+        warnings.showwarning = _show_warning
         from cns_dask.cli.commands import run
 
         run(sys.argv)
@@ -82,8 +84,22 @@ def _exit_codes(*, debug: bool = False) -> Iterator[None]:
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
+def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Our own warnings in one line, without the place in the code that a user does not know."""
+    from cns_dask import errors
+
+    if getattr(errors, category.__name__, None) is category:
+        _say(f"warning: {message}")
+    else:
+        _python_warning(message, category, *where, **more)
+
+
+_python_warning = warnings.showwarning
+
+
 def _say(text: str) -> None:
     """One line on standard error, without anything that a terminal would obey: names may come from anywhere."""
+    from cns_dask.cli.wording import in_options
     from cns_dask.errors import one_line, plain_text
 
-    sys.stderr.write(f"cns-dask: {plain_text(one_line(text))}\n")
+    sys.stderr.write(f"cns-dask: {plain_text(one_line(in_options(text)))}\n")

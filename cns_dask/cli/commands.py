@@ -1,7 +1,5 @@
-"""The commands."""
+"""The commands that do the work; `explain` and `support` have the others."""
 
-import itertools
-import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -9,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cns_dask.cli.explain import explain
+from cns_dask.cli.app import app, is_debugging, run
 from cns_dask.cli.options import (
     FORMS,
+    AsJson,
     CheckSample,
     ClusterOptions,
     DataArgument,
@@ -19,54 +18,27 @@ from cns_dask.cli.options import (
     GroupOut,
     OtherNumber,
     Overwrite,
+    PerformanceReport,
     ResultArgument,
     Sample,
-    SchedulerOptions,
     Scratch,
     TableOut,
+    announce,
+    given_options,
     with_options,
 )
-from cns_dask.errors import InvalidSettingError, OutputError
+from cns_dask.cli.outputs import PAGE_ENDINGS, ZARR_ENDINGS, Output, check_ending, log_to
+from cns_dask.errors import InvalidSettingError
 from cns_dask.settings import Settings
 
-app = typer.Typer(
-    help="Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships.",
-    epilog="--debug, anywhere on the line, shows where an error comes from.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+__all__ = ["app", "run"]
 COMPARED_SAMPLE = 1_000_000  # rows of a sample that a plan for more is compared with
-_debug = False  # whether --debug is on the line
-
-
-def run(line: list[str]) -> None:
-    """Run the command of a line, with the program's name in front."""
-    global _debug  # noqa: PLW0603 - for the whole process, as the line is
-    _debug = "--debug" in line
-    app([word for word in line[1:] if word != "--debug"], prog_name="cns-dask")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        import cns_dask
-
-        typer.echo(f"cns-dask {cns_dask.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Clustering by non-parametric smoothing on Dask: automatic number of clusters, soft memberships."""
 
 
 @app.command()
 @with_options(read=DataOptions, settings=Settings, cluster=ClusterOptions)
 def fit(
+    context: typer.Context,
     out: TableOut,
     data: DataArgument = None,
     read: Any = None,
@@ -85,35 +57,64 @@ def fit(
     overwrite: Overwrite = False,
     scratch: Scratch = None,
     cluster: Any = None,
-    log: Annotated[Path | None, typer.Option(help="File to which every finished piece of work is added.")] = None,
+    performance_report: PerformanceReport = None,
+    log: Annotated[
+        Path | None, typer.Option(help="File to which every finished piece of work is added.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Cluster DATA and store everything that it finds in OUT."""
+    output = Output.of(out)
+    connection = cluster.connect(debug=is_debugging())  # says at once what it starts
     from cns_dask import pipeline
     from cns_dask.cli import show as text
+    from cns_dask.config import default_sample, default_scratch, report_path
+    from cns_dask.execution import cluster as clusters
     from cns_dask.inputs.data import open_data
+    from cns_dask.inputs.files import absolute
+    from cns_dask.neighbors.given import open_graph, with_preprocessing_of
     from cns_dask.progress import visible_progress
-    from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
     from cns_dask.storage.outputs import check_apart
 
-    _log_to(log)
-    table = out if is_parquet(out) else None
-    if table is not None:
-        check_parquet(table, overwrite=overwrite)
-        out = f"{os.path.splitext(out)[0]}.zarr"  # noqa: PTH122 - it may be a URL
-    options: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
-    with cluster.connect(debug=_debug):
+    log_to(log)
+    output.check_table(overwrite=overwrite)
+    clusters.check_performance_report(performance_report)
+    for path in filter(None, (data, graph, previous)):
+        absolute(path)  # what does not exist is told before workers are started
+    progress, page = visible_progress(), report_path(output.group)
+    with connection, clusters.performance_report(performance_report):
         rows = None if data is None else open_data(data, **asdict(read))
-        if table is not None:
-            check_apart(() if rows is None else rows.files, table)
-        chosen: dict[str, Any] = {"sample": sample, "check_sample": check_sample, "previous": previous}
-        result = pipeline.fit(rows, settings, graph=graph, **chosen, **options)
-        if table is not None:
-            write_parquet(table, result.to_dataframe(rows), overwrite=overwrite, progress=options["progress"])
-    typer.echo(text.quality(result.graph, settings.method))
-    typer.echo(text.outcome(result, out))
-    if table is not None:
-        typer.echo(f"table: {table}")
-    text.print_changes(result)
+        n_features = None if rows is None else rows.X.shape[1]
+        if graph is not None:
+            with_preprocessing_of(open_graph(graph), settings, n_features, given_options(context))
+        if output.table is not None:
+            check_apart(() if rows is None else rows.files, output.table)
+        if sample is None and rows is not None and graph is None:
+            sample = default_sample(rows.X.shape[0])
+        result = pipeline.fit(
+            rows,
+            settings,
+            graph=graph,
+            previous=previous,
+            sample=sample,
+            check_sample=check_sample,
+            out=output.group,
+            overwrite=overwrite,
+            scratch=default_scratch() if scratch is None else scratch,
+            progress=progress,
+        )
+        if output.table is not None:
+            output.write_table(result.to_dataframe(rows), overwrite=overwrite, progress=progress)
+    if page is not None:
+        from cns_dask.results.report import write_report
+
+        write_report(result, page, overwrite=True)
+    others = (output.table, None if page is None else str(page))
+    if as_json:
+        written = {"table": others[0], "report": others[1]}
+        text.print_document(text.document_of(result) | {"result": output.group} | written)
+    else:
+        text.print_outcome(result, output.group, *others)
 
 
 @app.command()
@@ -128,20 +129,26 @@ def plan(
         str | None, typer.Option(metavar="D|NAME,...", help="Number of columns, without DATA; else as for fit.")
     ] = None,
     read: Any = None,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes [1].", show_default=False)] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
     memory: Annotated[str | None, typer.Option(help="Memory of each, as 8GiB.")] = None,
     sample: Sample = None,
     settings: Any = None,
     measure: Annotated[bool, typer.Option(help="Measure rates here, to forecast the time.")] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Tell what a fit would take: tasks, memory, disk, time; and what more workers would do.
 
     Rates are measured here, in about ten seconds, on the first rows of DATA or on generated ones; above a million rows
     for a fit of a sample too, to compare both.
     """
-    memory_bytes = None if memory is None else _bytes(memory)
+    from cns_dask.config import memory_bytes
+
+    limit = None if memory is None else memory_bytes("memory", memory)
+    if measure:
+        announce("measuring how fast this machine is, for about ten seconds ...")
     from cns_dask import planning
+    from cns_dask.cli import show as text
     from cns_dask.execution.forecast import comparison
     from cns_dask.inputs.data import open_data
 
@@ -153,14 +160,20 @@ def plan(
         n_features=None if data is not None or columns is None else _integer("columns", columns),
         workers=workers,
         threads=threads,
-        memory_bytes=memory_bytes,
+        memory_bytes=limit,
         settings=settings,
         measure=measure,
     )
     forecast = forecast_of(sample=sample)
+    is_compared = forecast.n_sampled is None and forecast.n_rows > COMPARED_SAMPLE
+    sampled = forecast_of(sample=COMPARED_SAMPLE) if is_compared else None
+    if as_json:
+        documents = [each and text.forecast_document(each) for each in (forecast, sampled)]
+        text.print_document({**(documents[0] or {}), "with_sample": documents[1]})
+        return
     typer.echo(str(forecast))
-    if sample is None and forecast.n_rows > COMPARED_SAMPLE:
-        table = comparison(forecast, forecast_of(sample=COMPARED_SAMPLE))
+    if sampled is not None:
+        table = comparison(forecast, sampled)
         typer.echo(
             f"\nWith --sample {COMPARED_SAMPLE} all other rows take the clusters of their nearest ones:\n\n{table}"
         )
@@ -177,22 +190,28 @@ def neighbors(
         int, typer.Option("--n-neighbors", "-k", help="Neighbours of every row, the row itself included.")
     ],
     read: Any = None,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Centre and scale features, as a fit does, instead of taking them as they are."),
+    ] = False,
     settings: Any = None,
     overwrite: Overwrite = False,
     scratch: Scratch = None,
     cluster: Any = None,
 ) -> None:
     """Find the nearest rows of every row of DATA, as they are, and store the graph in OUT."""
+    check_ending(out, *ZARR_ENDINGS)
+    connection = cluster.connect(debug=is_debugging())
     from cns_dask.cli import show as text
     from cns_dask.graphs import neighbor_graph
     from cns_dask.progress import visible_progress
 
-    chosen: dict[str, Any] = {name: getattr(settings, name) for name in ("metric", "method", "recall", "random_state")}
+    names = ("metric", "method", "recall", "random_state")
+    chosen: dict[str, Any] = {name: getattr(settings, name) for name in names} | {"scale": scale}
     output: dict[str, Any] = {"out": out, "overwrite": overwrite, "scratch": scratch, "progress": visible_progress()}
-    with cluster.connect(debug=_debug):
+    with connection:
         graph = neighbor_graph(data, n_neighbors, **asdict(read), **chosen, **output)
-    typer.echo(text.quality(graph, settings.method))
-    typer.echo(f"graph: {out}   cluster with it: cns-dask fit {data} --graph {out} --out clusters.zarr")
+    typer.echo(f"{text.quality(graph)}\ngraph: {out}\nnext: cns-dask fit {data} --graph {out} --out clusters.zarr")
 
 
 @app.command()
@@ -206,32 +225,36 @@ def predict(
     cluster: Any = None,
 ) -> None:
     """Cluster NEW rows with the MODEL of an earlier fit. Columns are those of the fit, unless others are given."""
+    output = Output.of(out)
+    connection = cluster.connect(debug=is_debugging())
     from cns_dask.progress import visible_progress
-    from cns_dask.results.parquet import check_parquet, is_parquet, write_parquet
     from cns_dask.results.predict import open_new, predict_table, predict_to
     from cns_dask.results.result import open_result
     from cns_dask.storage.outputs import check_apart
 
     result, progress = open_result(model), visible_progress()
-    with cluster.connect(debug=_debug):
-        if is_parquet(out):
-            check_parquet(out, overwrite=overwrite)
+    output.check_table(overwrite=overwrite)
+    with connection:
         rows = open_new(result, new, **asdict(read))
-        if is_parquet(out):
+        if output.table is not None:
             check_apart((*rows.files, result.path), out)
-            write_parquet(out, predict_table(result, rows), overwrite=overwrite, progress=progress)
+            output.write_table(predict_table(result, rows), overwrite=overwrite, progress=progress)
         else:
             predict_to(out, result, rows, overwrite=overwrite, progress=progress)
     typer.echo(f"labels, memberships and confidence: {out}")
 
 
 @app.command()
-def show(result: ResultArgument, n_clusters: OtherNumber = None) -> None:
+def show(result: ResultArgument, n_clusters: OtherNumber = None, as_json: AsJson = False) -> None:
     """Print the choice of a fit, how sure it is, the sizes of the clusters, and the other numbers of clusters."""
-    from cns_dask.cli.show import print_result
+    from cns_dask.cli.show import document_of, print_document, print_result
     from cns_dask.results.result import open_result
 
-    print_result(open_result(result), n_clusters)
+    opened = open_result(result)
+    if as_json:
+        print_document(document_of(opened, n_clusters))
+    else:
+        print_result(opened, n_clusters)
 
 
 @app.command()
@@ -242,6 +265,7 @@ def report(
     n_clusters: OtherNumber = None,
 ) -> None:
     """Write a page with pictures about a fit."""
+    check_ending(out, *PAGE_ENDINGS)
     from cns_dask.results.report import write_report
     from cns_dask.results.result import open_result
 
@@ -249,91 +273,13 @@ def report(
     typer.echo(f"report: {out}")
 
 
-app.command()(explain)
-
-
-@app.command()
-@with_options(cluster=SchedulerOptions)
-def warmup(cluster: Any = None) -> None:
-    """Compile what a first fit would wait for: here (once for an installation), or on all workers of a cluster.
-
-    Workers that are started with `dask worker --preload cns_dask.warmup` do it themselves before they join.
-    """
-    from cns_dask.execution.cluster import on_every_worker
-    from cns_dask.warmup import seconds_in_words, warm_up
-
-    with cluster.connect(debug=_debug):
-        for name, seconds in on_every_worker(warm_up).items():
-            typer.echo(f"{name}: {seconds_in_words(seconds)}")
-
-
-@app.command()
-def demo(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Where the demo writes; a new folder if not given.", show_default=False)
-    ] = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Cluster a small data set from start to end, in this process, in seconds."""
-    from cns_dask import pipeline
-    from cns_dask.cli.show import print_result
-    from cns_dask.demo import demo_points
-    from cns_dask.progress import visible_progress
-    from cns_dask.results.report import write_report
-
-    folder = folder or _new_folder("cns-dask-demo")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"The folder {folder} cannot be made ({error.strerror}). Choose another one.") from error
-    out, page = folder / "clusters.zarr", folder / "report.html"
-    result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
-    print_result(result)
-    typer.echo(f"result: {out}")
-    write_report(result, page, overwrite=overwrite)
-    typer.echo(
-        f"report: {page}\n\nopen the result in Python:\n"
-        f"    from cns_dask import open_result\n"
-        f'    result = open_result("{out}")\n'
-        f"    result.labels.compute(), result.memberships.compute(), result.at(n_clusters=3).labels.compute()"
-    )
-
-
-def _new_folder(name: str) -> Path:
-    """The first of name, name-2, name-3, ... that does not exist."""
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(path for path in map(Path, names) if not path.exists())
-
-
-def _log_to(file: Path | None) -> None:
-    """Write what the package logs to a file."""
-    if file is None:
-        return
-    import logging
-
-    try:
-        handler = logging.FileHandler(file)
-    except OSError as error:
-        raise OutputError(f"The log {file} cannot be written ({error}).") from error
-    # what cannot be written is dropped, without Python's own page about it
-    handler.handleError = lambda record: None  # type: ignore[method-assign]  # noqa: ARG005
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    logger = logging.getLogger("cns_dask")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-
-
 def _integer(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise InvalidSettingError(f"{name} is a number of columns where there are no data, not {text}.") from error
+        raise InvalidSettingError(
+            f"{name} must be a number of columns where there are no data. Got {text!r}."
+        ) from error
 
 
-def _bytes(text: str) -> int:
-    from dask.utils import parse_bytes
-
-    try:
-        return int(parse_bytes(text))
-    except (ValueError, OverflowError) as error:
-        raise InvalidSettingError(f"memory is a size as 8GiB, not {text}.") from error
+from cns_dask.cli import explain, support  # noqa: E402, F401 - their commands come last in the help

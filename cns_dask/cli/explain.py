@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from cns_dask.cli.options import FORMS, ClusterOptions, DataOptions, OtherNumber, ResultArgument, with_options
+from cns_dask.cli.app import app, is_debugging
+from cns_dask.cli.options import FORMS, AsJson, ClusterOptions, DataOptions, OtherNumber, ResultArgument, with_options
 
 if TYPE_CHECKING:
     from cns_dask.results.explanations import Explanation
@@ -18,6 +19,7 @@ SHOWN_NEIGHBORS = 3
 LEAST_OVERLAP = 0.005  # that is told
 
 
+@app.command()
 @with_options(read=DataOptions, cluster=ClusterOptions)
 def explain(
     result: ResultArgument,
@@ -27,7 +29,7 @@ def explain(
     ] = None,
     n_clusters: OtherNumber = None,
     exemplars: Annotated[int, typer.Option(min=1, max=1000, help="Typical rows to name of each cluster.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all features.")] = False,
+    as_json: AsJson = False,
     read: Any = None,
     cluster: Any = None,
 ) -> None:
@@ -35,14 +37,13 @@ def explain(
 
     Features are those of the fit, unless others are given.
     """
-    from cns_dask.cli import commands
     from cns_dask.results.explaining import clustering_of, explain_all
     from cns_dask.results.overlap import overlap_of
     from cns_dask.results.result import open_result
 
     opened = open_result(result)
     options = {name: value for name, value in asdict(read).items() if value is not None}
-    with cluster.connect(debug=commands._debug):
+    with cluster.connect(debug=is_debugging()):
         chosen = () if number is None else (number,)
         explanations = explain_all(opened, data, n_clusters, *chosen, **options)
         clustering, clusters = clustering_of(opened, n_clusters)

@@ -1,10 +1,13 @@
 """Options that several commands share, each written once: a group is a dataclass whose fields become options."""
 
 import functools
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -20,7 +23,8 @@ TableOut = Annotated[
     str,
     typer.Option(
         "--out",
-        help="Zarr group to write; or X.parquet, a table with the index of the data (a fit leaves X.zarr beside it).",
+        help="Zarr group to write; or X.parquet or X.csv, a table with the index of the data (a fit leaves X.zarr "
+        "beside it).",
         show_default=False,
     ),
 ]
@@ -40,11 +44,19 @@ Sample = Annotated[
         parser=rows_or_share,
         metavar="ROWS|SHARE",
         show_default=False,
-        help="Cluster only so many rows (1000000), or this share of them (0.01); others follow their nearest ones.",
+        help="Cluster only so many rows (1000000), or this share of them (0.01; 1.0: all); others follow their nearest "
+        "ones.",
     ),
 ]
 CheckSample = Annotated[bool, typer.Option("--check-sample", help="Fit a second sample too: how well do both agree?")]
-Scratch = Annotated[str | None, typer.Option(help="Folder for intermediate arrays; beside OUT if not given.")]
+Scratch = Annotated[
+    str | None, typer.Option(help="Folder for intermediate arrays; beside OUT if not given.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+PerformanceReport = Annotated[
+    Path | None,
+    typer.Option(help="HTML page of Dask's about all tasks on its workers (needs bokeh).", show_default=False),
+]
 
 
 def option(default: Any, help_text: str, **parameters: Any) -> Any:
@@ -82,15 +94,22 @@ class SchedulerOptions:
     tls_cert: str | None = option(None, "Client certificate (PEM file).")
     tls_key: str | None = option(None, "Key of the client certificate (PEM file).")
 
+    @property
+    def address(self) -> str | None:
+        """Where the scheduler is; None if none is given."""
+        return self.scheduler or self.scheduler_file
+
     def connect(self, *, debug: bool) -> AbstractContextManager[None]:
         """Connect to the scheduler, or use the threads of this process."""
         return self._connect(debug)
 
-    def _connect(self, debug: bool, **where: int) -> AbstractContextManager[None]:
+    def _connect(self, debug: bool, **where: Any) -> AbstractContextManager[None]:
+        if self.address:
+            announce(f"connecting to {self.address} ...")
         from cns_dask.execution.cluster import connection
 
         tls = self.tls_ca, self.tls_cert, self.tls_key
-        return connection(self.scheduler, self.scheduler_file, tls=tls, quiet=not debug, **where)
+        return connection(self.scheduler, self.scheduler_file, tls=tls, quiet=not debug, tell=announce, **where)
 
 
 @dataclass(frozen=True)
@@ -98,11 +117,42 @@ class ClusterOptions(SchedulerOptions):
     """A running scheduler, or workers that are started here."""
 
     wait_workers: int = option(0, "Wait for the scheduler, and until so many workers have joined.", min=0)
-    workers: int = option(0, "Worker processes to start here; 0: threads of this process.", min=0)
+    workers: int | None = option(None, "Worker processes to start here; 0: threads of this process.", min=0)
+    memory: str | None = option(None, "Memory limit of each worker that is started here, as 8GiB.")
 
     def connect(self, *, debug: bool) -> AbstractContextManager[None]:
         """Connect to the scheduler, start workers here, or use the threads of this process."""
-        return self._connect(debug, workers=self.workers, wait_for=self.wait_workers)
+        from cns_dask.config import default_memory, default_workers, memory_bytes
+
+        workers = self.workers
+        if workers is None:
+            workers = 0 if self.address else default_workers()
+        memory = default_memory() if self.memory is None else memory_bytes("memory", self.memory)
+        if not self.address:
+            announce(_where(workers))
+        return self._connect(debug, workers=workers, memory=memory, wait_for=self.wait_workers)
+
+
+def announce(line: str) -> None:
+    """Say at once, on standard error, what happens: what follows imports packages for seconds."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _where(workers: int) -> str:
+    import dask.system
+
+    threads = dask.system.CPU_COUNT
+    if not workers:
+        return f"working in this process, on {_counted(threads, 'thread')} ..."
+    has_dashboard = importlib.util.find_spec("bokeh") is not None
+    page = "" if has_dashboard else " (no dashboard: that needs bokeh, pip install 'cns_dask[dashboard]')"
+    of_each = _counted(max(1, threads // workers), "thread")
+    return f"starting {_counted(workers, 'worker')} of {of_each}{page} ..."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -131,11 +181,17 @@ def with_options(**groups: tuple[type, Sequence[str]] | type) -> Callable[[Calla
     return decorate
 
 
+def given_options(context: typer.Context) -> set[str]:
+    """Names of the options that are on the line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
 def _build(group: type, values: dict[str, Any]) -> Any:
     """A group from its options: those that are not given keep their defaults, and 0 means None where it may be None."""
     hints, defaults = get_type_hints(group), {each.name: each.default for each in fields(group)}
     chosen = {name: value for name, value in values.items() if value is not None}
-    zero_is_none = {name for name in chosen if hints[name] == int | None and defaults[name] is not None}
+    zero_is_none = {name for name in chosen if hints[name] == int | None and defaults[name]}
     return group(**{name: (value or None) if name in zero_is_none else value for name, value in chosen.items()})
 
 
@@ -149,7 +205,9 @@ def _group_parameters(group: type, names: Sequence[str]) -> Iterable[inspect.Par
 
 def _annotation(each: Field[Any], hint: Any) -> tuple[Any, Any]:
     """Annotation and default of the option for a field."""
-    parameters = {name: value for name, value in each.metadata.items() if name not in ("allowed", "parse")}
+    parameters = {name: value for name, value in each.metadata.items() if name not in ("allowed", "parse", "words")}
+    if words := each.metadata.get("words"):
+        parameters["autocompletion"] = lambda: list(words)
     parse = each.metadata.get("parse")
     if parse is not None:  # several values; a default is quoted in the help
         default: Any = each.default

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import dask
 import typer
-from rich.console import Console
-from rich.table import Table
-
-from cns_dask.settings import SEARCH_RULE
 
 if TYPE_CHECKING:
+    from cns_dask.execution.forecast import Forecast
     from cns_dask.neighbors.graph import NeighborGraph
     from cns_dask.results.result import Result
 
 
-def quality(graph: NeighborGraph, method: str) -> str:
-    """How the neighbours were found, how well, and by which rule."""
+def quality(graph: NeighborGraph) -> str:
+    """How the neighbours were found, and how well."""
     from cns_dask.neighbors.graph import describe_quality
 
-    rule = f"\n(auto: {SEARCH_RULE})" if method == "auto" and graph.method != "given" else ""
-    return describe_quality(graph) + rule
+    return describe_quality(graph)
 
 
-def outcome(result: Result, out: str) -> str:
-    """The choice, and where the result is."""
-    choice = result.choice
-    return (
-        f"{result.n_rows} rows: {result.verdict.sentence} (k = {choice.n_neighbors}, lam = {choice.lam:.4g})\n"
-        f"result: {out}   look at it: cns-dask show {out}"
-    )
+def forecast_document(forecast: Forecast) -> dict[str, Any]:
+    """What a fit would take, as plain values: what `plan` prints with --json."""
+    advice = {name: getattr(forecast, name) for name in ("limit_bytes", "recommended_workers", "flattens_at")}
+    return asdict(forecast) | advice
+
+
+def print_outcome(result: Result, out: str, *others: str | None) -> None:
+    """Print the verdict, where the result is, and what to do next; and what has changed since the previous fit."""
+    typer.echo(f"{result.n_rows} rows: {result.verdict.sentence}")
+    typer.echo(f"result: {', '.join([out, *filter(None, others)])}")
+    typer.echo(f"next: cns-dask show {out}, cns-dask report {out} --out report.html")
+    print_changes(result)
+
+
+def print_document(document: dict[str, Any]) -> None:
+    """Print one JSON document; numbers that JSON does not have (NaN) are null."""
+    import msgspec
+
+    text = msgspec.json.encode(document, enc_hook=_plain)
+    typer.echo(msgspec.json.format(text, indent=2).decode())
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def document_of(result: Result, n_clusters: int | None = None) -> dict[str, Any]:
+    """What is known of a result, as plain values: what `show` and `fit` print with --json."""
+    used, planned = result.memory
+    details = result.details
+    return {
+        "result": result.path,
+        "rows": result.n_rows,
+        "clustered": result.n_clustered,
+        "skipped": result.n_skipped,
+        "n_clusters": result.choice.n_clusters,
+        "verdict": result.verdict.sentence,
+        "doubts": result.verdict.doubts,
+        "choice": result.choice,
+        "clusters": _cluster_rows(result, n_clusters),
+        "numbers_of_clusters": list(_numbers_of_clusters(result)),
+        "sample": result.sample,
+        "changes": result.changes,
+        "settings": result.settings,
+        "graph": {"method": result.graph.method, "recall": result.graph.recall},
+        "memory": {"used_bytes": used, "planned_bytes": planned},
+        "seconds": details["seconds"],
+        "versions": details["versions"],
+    }
 
 
 def print_changes(result: Result) -> None:
@@ -49,7 +89,6 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
     from cns_dask.results.quality import quality_in_words
     from cns_dask.results.scales import explain
 
-    console = Console()
     used, planned = result.memory
     lines = [
         f"{result.n_rows} rows: {result.verdict.sentence}",
@@ -60,41 +99,82 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
     ]
     if result.n_skipped:
         lines.append(f"{result.n_skipped} rows were skipped: NaN or infinite values")
-    for line in lines:
-        console.print(line, highlight=False)
+    typer.echo("\n".join(lines))
     print_changes(result)
-    with dask.config.set(scheduler="threads"):  # a client is not looked for, which would take longer than the rest
-        console.print(_clusters(result, n_clusters), _numbers_of_clusters(result))
+    clusters = _cluster_rows(result, n_clusters)
+    names = {"cluster": "cluster", "rows": "rows", "representative": "representative row"}
+    if result.sample is not None and "representative" not in clusters[0]:
+        names["rows"] = "rows of the sample"
+    typer.echo(f"\n{_title(result, n_clusters)}\n\n{markdown(clusters, names)}")
+    numbers = [
+        each
+        | {
+            "K": f"{each['n_clusters']}{' *' if each['n_clusters'] == result.choice.n_clusters else ''}",
+            "criterion": "" if each["criterion"] is None else f"{each['criterion']:.4f}",
+            "lam": "" if each["lam"] is None else f"{each['lam']:.4g}",
+            "evidence": "" if each["evidence"] is None else f"{each['evidence']:.2f}",
+        }
+        for each in _numbers_of_clusters(result)
+    ]
+    columns = {"K": "K", "criterion": "criterion", "n_neighbors": "k", "lam": "lam", "evidence": "evidence"}
+    typer.echo(f"\nnumbers of clusters (* the choice)\n\n{markdown(numbers, columns)}")
 
 
-def _clusters(result: Result, n_clusters: int | None) -> Table:
-    """The clusters, of the choice or of another number of them."""
+def markdown(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, left: bool = False) -> str:
+    """A table in Markdown, as all tables of the command line: fields of records, under these titles; `left` for words.
+
+    Examples
+    --------
+    >>> print(markdown([{"a": 1, "b": None}], {"a": "first", "b": "second", "c": "not there"}))
+    | first | second |
+    |------:|-------:|
+    |     1 |        |
+    """
+    shown = {name: title for name, title in columns.items() if any(name in row for row in rows)}
+    lines = [list(shown.values()), *([_cell(row.get(name)) for name in shown] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        [text.ljust(w) if left else text.rjust(w) for text, w in zip(line, widths, strict=True)] for line in lines
+    ]
+    head, *body = (f"| {' | '.join(line)} |" for line in padded)
+    rule = "|".join("-" * (width + 2) if left else "-" * (width + 1) + ":" for width in widths)
+    return "\n".join([head, f"|{rule}|", *body])
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value).replace("|", "\\|")
+
+
+def _title(result: Result, n_clusters: int | None) -> str:
     if n_clusters is None or n_clusters == result.choice.n_clusters:
-        table = Table("cluster", "rows", "representative row", title="clusters", title_justify="left")
-        for label, size, row in zip(result.clusters, result.sizes(), result.representatives, strict=True):
-            table.add_row(str(label), str(size), str(row))
-        return table
-    from cns_dask.results.scales import sizes_of
-
+        return "clusters"
     choice = result.choice_at(n_clusters)
-    title = f"{n_clusters} clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
-    table = Table(
-        "cluster", "rows" if result.sample is None else "rows of the sample", title=title, title_justify="left"
-    )
-    for label, size in enumerate(sizes_of(result.at(n_clusters).labels)):
-        table.add_row(str(label), str(size))
-    return table
+    return f"{n_clusters} clusters ({choice.selection}, k = {choice.n_neighbors}, lam = {choice.lam:.4g})"
 
 
-def _numbers_of_clusters(result: Result) -> Table:
+def _cluster_rows(result: Result, n_clusters: int | None) -> list[dict[str, Any]]:
+    """The clusters, of the choice or of another number of them."""
+    with dask.config.set(scheduler="threads"):  # a client is not looked for, which would take longer than the rest
+        if n_clusters is None or n_clusters == result.choice.n_clusters:
+            parts = zip(result.clusters, result.sizes(), result.representatives, strict=True)
+            return [{"cluster": label, "rows": int(size), "representative": int(row)} for label, size, row in parts]
+        from cns_dask.results.scales import sizes_of
+
+        sizes = sizes_of(result.at(n_clusters).labels)
+    return [{"cluster": label, "rows": int(size)} for label, size in enumerate(sizes)]
+
+
+def _numbers_of_clusters(result: Result) -> Iterator[dict[str, Any]]:
     """Every number of clusters that `at` gives, with its criterion and its evidence."""
-    table = Table("K", "criterion", "k", "lam", "evidence", title="numbers of clusters", title_justify="left")
     evidence = result.evidence.total
     by_paper = {each.n_clusters: each for each in result.best_by_n_clusters()}
     scored = {K for K in range(2, len(evidence) + 1) if evidence[K - 1] > 0}
     for K in sorted(by_paper.keys() | scored):
         best = by_paper.get(K)
-        criterion = ("", "", "") if best is None else (f"{best.value:.4f}", str(best.n_neighbors), f"{best.lam:.4g}")
-        mark = " *" if result.choice.n_clusters == K else ""
-        table.add_row(f"{K}{mark}", *criterion, f"{evidence[K - 1]:.2f}" if K in scored else "")
-    return table
+        yield {
+            "n_clusters": K,
+            "criterion": None if best is None else best.value,
+            "n_neighbors": None if best is None else best.n_neighbors,
+            "lam": None if best is None else best.lam,
+            "evidence": float(evidence[K - 1]) if K in scored else None,
+        }

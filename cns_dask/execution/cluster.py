@@ -1,19 +1,21 @@
 """Where the work runs: schedulers, workers, and what they can hold. With `compute` the only door to distributed."""
 
+import importlib.util
 import logging
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
 import dask.array as da
 
-from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, SchedulerError
+from cns_dask.config import default_memory, default_workers
+from cns_dask.errors import InvalidSettingError, NotEnoughMemoryError, OutputError, SchedulerError
 from cns_dask.progress import LINE_SECONDS, visible_progress
 from cns_dask.storage.locations import Location
 
@@ -85,17 +87,21 @@ def connection(
     workers: int = 0,
     tls: tuple[str | None, str | None, str | None] = (None, None, None),
     *,
+    memory: int | None = None,
     wait_for: int = 0,
     quiet: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Use a running scheduler (address or file), a local cluster of `workers` processes, or this process's threads.
+
+    Each of these workers has `memory` bytes, or its share of the machine.
 
     With `wait_for` a scheduler that is not there yet is waited for, and then until so many workers have joined it: in a
     queue that may take hours.
 
     `tls` are the files of authority, certificate and key for a scheduler with TLS; without them Dask's configuration
     counts. A local cluster listens on this machine only. `quiet` keeps what Dask logs about lost connections to itself:
-    errors say it.
+    errors say it. `tell` is told where Dask's dashboard is.
     """
     security = _security(tls)
     if quiet and (scheduler or scheduler_file or workers):
@@ -105,11 +111,71 @@ def connection(
     if scheduler is None and scheduler_file is None and workers == 0:
         yield
     elif workers:
-        with _local_cluster(workers) as cluster, _client(cluster):
+        with _local_cluster(workers, memory) as cluster, _client(cluster):
+            _tell_dashboard(tell)
             yield
     else:
         with _client(scheduler, scheduler_file, security, wait_for):
+            _tell_dashboard(tell)
             yield
+
+
+@contextmanager
+def configured_workers() -> Iterator[None]:
+    """Start the workers that Dask's configuration asks for (`cns-dask.workers`), unless a scheduler is chosen."""
+    workers = default_workers()
+    is_chosen = active_client() is not None or _holds_a_place() or dask.config.get("scheduler", None) is not None
+    with nullcontext() if is_chosen or not workers else connection(workers=workers, memory=default_memory()):
+        yield
+
+
+def _tell_dashboard(tell: Callable[[str], None]) -> None:
+    client = active_client()
+    link = getattr(client, "dashboard_link", None)
+    if link and (getattr(client, "cluster", None) is None or has_bokeh()):  # else the page would only say so
+        tell(f"dashboard at {link}")
+
+
+def has_bokeh() -> bool:
+    """Whether the package is there that Dask's dashboard and reports need."""
+    return importlib.util.find_spec("bokeh") is not None
+
+
+@contextmanager
+def performance_report(path: Path | None) -> Iterator[None]:
+    """Write Dask's own page about all tasks that run in the block on its workers."""
+    if path is None:
+        yield
+        return
+    check_performance_report(path)
+    if active_client() is None:
+        raise InvalidSettingError("Only the work of Dask's workers is reported. Give workers, or a scheduler, too.")
+    from distributed import performance_report as reported
+
+    with reported(filename=str(path)):
+        yield
+
+
+def check_performance_report(path: Path | None) -> None:
+    """Refuse a page of Dask's that cannot be written, before any work."""
+    if path is not None and not has_bokeh():
+        raise InvalidSettingError("A performance report needs bokeh: pip install 'cns_dask[dashboard]'.")
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise OutputError(f"The page {path} cannot be written: its folder does not exist, or it is a folder itself.")
+
+
+def span_of(*names: str) -> dict[str, Any]:
+    """Annotations for tasks that are to be one span on Dask's dashboard; none without workers.
+
+    They are for the moment at which tasks are submitted. A graph that is built under annotations has them on its
+    layers, and Dask does not fuse layers that differ in them.
+    """
+    if active_client() is None:
+        return {}
+    from distributed import span
+
+    with span(*names):
+        return {"span": dask.get_annotations()["span"]}
 
 
 def _silence() -> None:
@@ -173,24 +239,34 @@ def _workers(client: Any) -> Iterator[tuple[str, int, int]]:
         yield f"worker {address}", worker["nthreads"], worker["memory_limit"]
 
 
+def machine_memory() -> int:
+    """Memory that this process may use: that of the machine, or of the container."""
+    from distributed.system import MEMORY_LIMIT
+
+    return int(MEMORY_LIMIT)
+
+
 def _this_process() -> Iterator[tuple[str, int, int]]:
     import psutil
-    from distributed.system import MEMORY_LIMIT  # knows the limits of containers
 
     serial = dask.base.get_scheduler() is dask.local.get_sync
     threads = 1 if serial else dask.config.get("num_workers", None) or dask.system.CPU_COUNT
-    yield "this machine", threads, min(MEMORY_LIMIT, psutil.virtual_memory().available)
+    yield "this machine", threads, min(machine_memory(), psutil.virtual_memory().available)
 
 
 @contextmanager
-def _local_cluster(workers: int) -> Iterator[Any]:
+def _local_cluster(workers: int, memory: int | None) -> Iterator[Any]:
     from distributed import LocalCluster
 
     threads = max(1, dask.system.CPU_COUNT // workers)
     # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls all the time
     with _deaf_to_interrupts(), dask.config.set({"distributed.worker.profile.enabled": False}):
         cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=threads, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+            n_workers=workers,
+            threads_per_worker=threads,
+            memory_limit=memory or "auto",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         )
     with cluster:
         yield cluster

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,8 +26,11 @@ def compute(
     done: Callable[[int], None] = lambda _: None,
     stage: str = "",
     tell: Callable[[str], None] = LOG.warning,
+    annotations: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Compute Delayed objects and return their values in order.
+
+    On a cluster they have these `annotations`, as those of a span.
 
     `done` is called with the position of each as it is finished. On a cluster the first error cancels the rest; the
     work of a worker that dies is done by others, until a task has seen too many of them die. If none is left, see
@@ -39,7 +42,7 @@ def compute(
     if client is None:
         return _on_threads(tasks, done)
     with inside_task(), waiting_for_workers(tell):
-        return _on_cluster(client, tasks, done, stage)
+        return _on_cluster(client, tasks, done, stage, annotations or {})
 
 
 def merged(parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any, at_once: int = 4) -> Any:
@@ -64,10 +67,13 @@ def _on_threads(tasks: Sequence[Any], done: Callable[[int], None]) -> list[Any]:
         return list(dask.compute(*tasks))
 
 
-def _on_cluster(client: Any, tasks: Sequence[Any], done: Callable[[int], None], stage: str) -> list[Any]:
+def _on_cluster(
+    client: Any, tasks: Sequence[Any], done: Callable[[int], None], stage: str, annotations: Mapping[str, Any]
+) -> list[Any]:
     from distributed import KilledWorker, as_completed
 
-    futures = client.compute(list(tasks))
+    with dask.annotate(**annotations):
+        futures = client.compute(list(tasks))
     positions = {future.key: position for position, future in enumerate(futures)}
     values: dict[int, Any] = {}
     try:

@@ -18,7 +18,7 @@ import dask
 import dask.array as da
 
 from cns_dask.errors import DamagedError
-from cns_dask.execution.cluster import active_client, check_location_is_shared
+from cns_dask.execution.cluster import active_client, check_location_is_shared, span_of
 from cns_dask.execution.compute import compute
 from cns_dask.execution.plan import Stage
 from cns_dask.progress import PartProgress, Progress
@@ -142,6 +142,7 @@ class RunningStage:
         self._steps = {step.name for step in stage.steps}
         records = run.writer.records
         self._records = None if records is None else records / stage.name
+        self._span = span_of("cns_dask", stage.name)
         self._labels: dict[str, str] = {}  # key of a task -> name of its record, for the log
 
     def create(self, name: str, **changes: Any) -> StoredArray:
@@ -203,7 +204,8 @@ class RunningStage:
                 LOG.info("%s: finished %s", self._stage.name, label)
             finished(position)
 
-        return compute(tasks, done, stage=self._stage.name, tell=self._run.progress.tell)
+        tell = self._run.progress.tell
+        return compute(tasks, done, stage=self._stage.name, tell=tell, annotations=self._span)
 
 
 def compute_and_record(records: Location | None, name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ MATRICES = ("X", "obsm", "layers")  # where a matrix with a row for every observ
 
 def is_annotated(source: Any) -> bool:
     """Whether something is an AnnData object, without importing anndata."""
-    return all(hasattr(source, name) for name in ("obs", "var", "obsm", "uns"))
+    return any(each.__name__ == "AnnData" for each in type(source).__mro__)
 
 
 def is_annotated_store(location: str) -> bool:

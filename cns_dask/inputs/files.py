@@ -17,6 +17,7 @@ from cns_dask.storage.chunks import row_slices, rows_per_chunk
 from cns_dask.storage.locations import absolute_path, matches
 
 GLOB_SIGNS = "*?["
+READ_FILES = "Files are read if they end in .parquet, .csv, .npy, .npz, .h5ad or .nc, and folders if they hold Zarr."
 
 
 def absolute(location: str) -> str:
@@ -35,12 +36,23 @@ def open_path(location: str) -> da.Array:
     """Open the array (.npy or Zarr) at a path or URL as it is."""
     location = absolute(location)
     if not location.endswith(".npy"):
-        return open_array(location)
+        return _open_zarr(location)
     if "://" not in location and not Path(location).exists():
         raise DataNotFoundError(f"There are no data at {location}: nothing exists there.")
     if "://" in location:
         raise InvalidDataError(f"A .npy file is read from a disk only, not from {location}. Copy it, or store Zarr.")
     return _open_npy(Path(location))
+
+
+def _open_zarr(location: str, component: str | None = None) -> da.Array:
+    """A Zarr array: what no other reader takes, unless it is a file that no store can be."""
+    path = Path(location)
+    if "://" not in location and path.is_file() and path.suffix != ".zip":
+        ending = f"that ends in {path.suffix}" if path.suffix else "without an ending"
+        raise InvalidDataError(
+            f"{location} is a file {ending}: no such file is read here. {READ_FILES} Convert it to one of these."
+        )
+    return open_array(location, component)
 
 
 def _open_npy(path: Path) -> da.Array:
@@ -121,6 +133,6 @@ NPZ = Adapter(
 ZARR = Adapter(
     "a Zarr array or group",
     lambda *_: True,
-    lambda location, options: _with_file(from_dask(open_array(location, options.component)), location, options),
+    lambda location, options: _with_file(from_dask(_open_zarr(location, options.component)), location, options),
     ("columns", "component"),
 )

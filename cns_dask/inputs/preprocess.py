@@ -78,9 +78,17 @@ def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_
 
 
 def learn_transform(
-    X: da.Array, *, metric: str, scale: bool, max_components: int | None, sparse: da.Array | None = None
+    X: da.Array,
+    *,
+    metric: str,
+    scale: bool,
+    max_components: int | None,
+    center: bool = True,
+    sparse: da.Array | None = None,
 ) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d), which may be `sparse` too.
+
+    Without `center` the mean is not subtracted: so rows fit a graph of rows as they are.
 
     Raises
     ------
@@ -95,12 +103,12 @@ def learn_transform(
         kept = np.array([0])  # constant data: one feature of zeros, where all distances are 0
     unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scale)
     ordinary = bool((unit == 1).all())
-    center, spread = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scale)
+    mean, deviation = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scale)
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
-        center=center * unit,
-        scale=spread * unit,
+        center=mean * unit if center else np.zeros(kept.size),
+        scale=deviation * unit,
         components=None,
         normalize=metric == "cosine",
         magnitude=0.0,

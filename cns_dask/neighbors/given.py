@@ -1,6 +1,7 @@
 """A kNN graph that the caller already has, checked and brought into our order: the row itself first, then as listed."""
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError, InvalidTypeError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
 from cns_dask.inputs.files import open_path
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
+from cns_dask.settings import Settings
 from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.layout import Kind
 from cns_dask.storage.locations import Location
@@ -41,6 +43,37 @@ def open_graph(source: Any) -> NeighborGraph:
     if distances is not None and distances.shape != indices.shape:
         raise InvalidDataError(f"The graph has lists of shape {indices.shape}, but distances of {distances.shape}.")
     return replace(graph, indices=indices, distances=distances)
+
+
+def with_preprocessing_of(
+    graph: NeighborGraph | None, settings: Settings, n_features: int | None, chosen: Collection[str] = ()
+) -> Settings:
+    """The settings, with those of a graph's preprocessing: rows are treated as those of the graph were.
+
+    Settings that have another value than their default, or are named in `chosen`, are refused where they contradict the
+    graph. `n_features` are those of the rows, None if there are none.
+    """
+    made = None if graph is None else graph.preprocessing
+    if made is None:
+        return settings
+    followed: dict[str, Any] = {"metric": made.metric, "scale": made.scale, "max_components": made.max_components}
+    for name, value in followed.items():
+        ours = getattr(settings, name)
+        if name == "max_components" and _n_axes(ours, n_features) == _n_axes(value, n_features):
+            continue
+        is_chosen = name in chosen or ours != Settings.__dataclass_fields__[name].default
+        if ours != value and is_chosen:
+            raise InvalidSettingError(
+                f"The graph was made with {name}={value!r}, and the fit is asked for {name}={ours!r}. Leave {name} "
+                "out, to treat the rows as those of the graph were, or make the graph again."
+            )
+    return replace(settings, **followed)
+
+
+def _n_axes(max_components: int | None, n_features: int | None) -> int | None:
+    """How many axes rows are projected on; None if they are not."""
+    is_projected = max_components is not None and n_features is not None and n_features > max_components
+    return max_components if is_projected else None
 
 
 def listed(graph: NeighborGraph, n_neighbors: int, rows_per_block: int) -> NeighborGraph:

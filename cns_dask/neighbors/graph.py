@@ -13,6 +13,17 @@ from cns_dask.storage.store import ResultStore
 GraphMethod = Annotated[str, msgspec.Meta(pattern="^(exact|cells|descent|given)$")]
 
 
+@recordable
+@dataclass(frozen=True)
+class Preprocessing:
+    """What was done to rows before their neighbours were searched: the settings of these names."""
+
+    metric: str
+    scale: bool
+    max_components: int | None
+    center: bool = True  # whether the mean was subtracted from every feature
+
+
 @dataclass(frozen=True)
 class NeighborGraph:
     """A kNN graph.
@@ -28,12 +39,15 @@ class NeighborGraph:
         How it was found: "exact", "cells", "descent" or "given".
     recall
         Measured recall at the smallest and the largest k, if it is approximate.
+    preprocessing
+        What was done to the rows before; None if that is not known.
     """
 
     indices: ArrayLike
     distances: ArrayLike
     method: str = "exact"
     recall: tuple[Recall, ...] = ()
+    preprocessing: Preprocessing | None = None
 
 
 @recordable
@@ -46,13 +60,15 @@ class GraphSummary:
     reach: float | None = None  # of the search in cells: it visits cells nearer than this times the k-th distance
     visited_per_row: float | None = None  # rows that such a search visits on average
     unit: float | None = None  # of the stored distances, if it is not 1: those of extreme data would leave the range
+    preprocessing: Preprocessing | None = None  # of the rows; None if that is not known
 
     def as_attributes(self) -> dict[str, Any]:
         """Plain values, for the attributes of the graph."""
         present = {
             field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None
         }
-        return present | {"recall": [asdict(each) for each in self.recall]}
+        records = {} if self.preprocessing is None else {"preprocessing": asdict(self.preprocessing)}
+        return present | {"recall": [asdict(each) for each in self.recall]} | records
 
 
 def stored_graph(store: ResultStore) -> NeighborGraph:
@@ -61,7 +77,7 @@ def stored_graph(store: ResultStore) -> NeighborGraph:
     distances = store.open("graph/distances") if "graph/distances" in store else None
     if distances is not None and summary.unit not in (None, 1.0):
         distances = distances * summary.unit
-    return NeighborGraph(store.open("graph/indices"), distances, summary.method, summary.recall)
+    return NeighborGraph(store.open("graph/indices"), distances, summary.method, summary.recall, summary.preprocessing)
 
 
 def describe_quality(graph: NeighborGraph) -> str:

@@ -36,4 +36,4 @@ def store_given_graph(run: Run, sizes: GraphSizes, graph: NeighborGraph) -> Grap
     arrays = {"graph/indices": lists.indices, "graph/distances": lists.distances}
     present = {name: values for name, values in arrays.items() if values is not None}
     run.write(given_stage(sizes, with_distances=len(present) == 2), present)
-    return GraphSummary(graph.method, graph.recall)
+    return GraphSummary(graph.method, graph.recall, preprocessing=graph.preprocessing)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError, InvalidTypeError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
 from cns_dask.inputs.anndatas import is_annotated
 from cns_dask.inputs.tables import categories
 from cns_dask.results.result import open_result
@@ -42,7 +42,12 @@ def annotate(adata: Any, model: Any, key: str = "cns") -> None:
     ['0', '1', '2']
     """
     if not is_annotated(adata):
-        raise InvalidTypeError(f"annotate needs an AnnData object, not {type(adata).__name__}.")
+        raise InvalidTypeError(
+            f"annotate needs an AnnData object, not {type(adata).__name__}. For rows in another form take the labels "
+            "of the model, or assign_clusters for a table."
+        )
+    if not isinstance(key, str) or not key or "/" in key:
+        raise InvalidSettingError(f"key must be a name without a slash, as 'cns'. Got {key!r}.")
     result = open_result(model)
     if result.n_rows != adata.n_obs:
         raise InvalidDataError(

@@ -309,7 +309,7 @@ class Result(Explained):
             return self._clustering
         sources = sources_at(self._store, self.grid, choice)
         settings = self.settings
-        stored = absorption_at(self._store, choice, sources, settings.tol, settings.random_state)
+        stored = absorption_at(self._store, choice, sources, settings.tol, settings.seed)
         if "codes" not in self._store:
             return clustering(stored.lazy(), choice.n_clusters, noise=settings.noise)
         codes = self._store.open("codes")

@@ -227,6 +227,17 @@ class Location:
         self._remove_files(others)
         self.remove()
 
+    def join_to(self, target: Location, names: Sequence[str]) -> None:
+        """Put files of this folder, one after the other, into one file at `target`, which is replaced."""
+        joined = f"{self.path}/joined" if self.is_local else target.path
+        opened: Callable[[str, str], Any] = open if self.is_local else self._files.open
+        with opened(joined, "wb") as whole:
+            for name in names:
+                with opened(self._at(name), "rb") as part:
+                    shutil.copyfileobj(part, whole)
+        if self.is_local:
+            Path(joined).replace(target.path)
+
     def _remove_files(self, names: Sequence[str]) -> None:
         """Remove files of an object store, each of which may be there or not."""
         try:

@@ -23,6 +23,7 @@ from typing import Any
 
 from cns_dask.errors import InvalidDataError, InvalidSettingError, OutputError, OutputInUseError, StoreError, UsageError
 from cns_dask.storage.arrays import attributes_of, open_group
+from cns_dask.storage.fingerprints import differences
 from cns_dask.storage.layout import FORMAT_VERSION, Kind
 from cns_dask.storage.locations import Location
 from cns_dask.storage.locks import locked
@@ -102,6 +103,16 @@ def find_finished(out: str | os.PathLike[str], kind: Kind, fingerprint: Fingerpr
             "overwrite it."
         )
     return store
+
+
+def begun_work(out: str | os.PathLike[str], *, overwrite: bool) -> Fingerprint:
+    """Of what data and settings the work at `out` is: unfinished, or finished and not to be replaced; else empty."""
+    target = _target(out)
+    saved = _parsed(unfinished_folder(target).read("run.json"))
+    work = (saved or {}).get("work")
+    if work is None and not overwrite:
+        work = attributes_of(str(target)).get("fingerprint")
+    return work if isinstance(work, dict) else {}
 
 
 @contextmanager
@@ -265,23 +276,6 @@ def _sweep(unfinished: Location, work: Fingerprint, scratch: str | os.PathLike[s
     if unfinished.is_local:
         with suppress(OSError):
             Path(unfinished.path).rmdir()
-
-
-def differences(saved: Any, fingerprint: Fingerprint) -> str:
-    """The fields in which two fingerprints differ, as words; empty if they are equal."""
-    ours, theirs = _flat(json.loads(json.dumps(fingerprint))), _flat(saved if isinstance(saved, dict) else {})
-    return ", ".join(
-        f"{field} is {theirs.get(field)!r}, not {ours.get(field)!r}"
-        for field in sorted(ours.keys() | theirs.keys())
-        if ours.get(field) != theirs.get(field)
-    )
-
-
-def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
-    return flat
 
 
 def _parsed(content: bytes | None) -> dict[str, Any] | None:

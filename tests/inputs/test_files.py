@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import zarr
 from tabular import NAMES
 
+from cns_dask import CNS
 from cns_dask.errors import DataNotFoundError, InvalidDataError, InvalidLocationError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.files import files_of, has_ending, is_pattern, is_web, open_path
@@ -174,3 +175,12 @@ def test_a_folder_is_no_npy_file_and_nobody_has_no_home(tmp_path):
         open_data(tmp_path / "x.npy")
     with pytest.raises(InvalidLocationError, match="~nobody-here/x.npy is not a path of this system"):
         open_data("~nobody-here/x.npy")
+
+
+@pytest.mark.parametrize("name", ["make.py", "notes", "table.xlsx", "x.zarr"])
+def test_a_file_that_is_not_read_is_not_taken_for_zarr(tmp_path, name):
+    (tmp_path / name).write_text("import numpy")
+    for read in (open_data, lambda path: CNS().fit(graph=path)):
+        with pytest.raises(InvalidDataError, match="no such file is read here. Files are read if they end in") as said:
+            read(str(tmp_path / name))
+        assert "Zarr array" not in str(said.value)

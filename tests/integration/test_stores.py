@@ -244,7 +244,7 @@ def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
         check=False,
     )
     assert other.returncode == 2
-    assert "settings.method is 'cells', not 'auto'" in other.stderr
+    assert "method was 'cells', now it is 'auto'" in other.stderr
     assert subprocess.run(line("show", out), capture_output=True, check=False).returncode == 0
     predicted = subprocess.run(
         line("predict", out, f"{s3}/x.zarr", "--out", f"{s3}/p.zarr"), capture_output=True, text=True, check=False

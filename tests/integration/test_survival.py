@@ -232,7 +232,7 @@ def test_a_finished_run_answers_at_once(stored_rows, tmp_path, undisturbed):
     assert done.stderr.strip() == f"{out} is finished already"
     other = subprocess.run([*lines, "--metric", "cosine"], capture_output=True, text=True, check=False)
     assert other.returncode == 2
-    assert "settings.metric is 'euclidean', not 'cosine'" in other.stderr
+    assert "metric was 'euclidean', now it is 'cosine'" in other.stderr
 
 
 def test_two_runs_at_the_same_instant(stored_rows, tmp_path, undisturbed):

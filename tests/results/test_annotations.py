@@ -8,7 +8,7 @@ import scipy.sparse
 from sklearn.neighbors import kneighbors_graph
 
 from cns_dask import CNS, annotate, open_result
-from cns_dask.errors import InvalidDataError, InvalidTypeError
+from cns_dask.errors import InvalidDataError, InvalidSettingError, InvalidTypeError
 from cns_dask.storage.arrays import StoredArray
 
 
@@ -105,3 +105,21 @@ def test_other_cells_than_those_that_were_clustered(cells, blobs):
     assert others.obs.columns.tolist() == []  # nothing was written
     with pytest.raises(InvalidTypeError, match="needs an AnnData object, not ndarray"):
         annotate(blobs, CNS(n_neighbors=12, lam=0.1).fit(blobs))
+
+
+def test_only_annotated_matrices_are_annotated(blobs):
+    model = CNS().fit(blobs)
+    for other in (
+        blobs,
+        da.from_array(blobs),
+        dask.delayed(blobs),
+        pd.DataFrame(blobs),
+        None,
+        "x.h5ad",
+        anndata.AnnData,
+    ):
+        with pytest.raises(InvalidTypeError, match="annotate needs an AnnData object, not"):
+            annotate(other, model)
+    for key in (3, "", "a/b"):
+        with pytest.raises(InvalidSettingError, match="key must be a name without a slash"):
+            annotate(anndata.AnnData(blobs), model, key=key)

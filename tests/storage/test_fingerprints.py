@@ -1,9 +1,12 @@
+import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from cns_dask.storage.fingerprints import digest, resume_key
+import pytest
+
+from cns_dask.storage.fingerprints import differences, digest, resume_key
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,37 @@ def test_unfinished_work_goes_on_only_with_the_same_sizes_and_version():
     assert resume_key(Sizes(5), Sizes(7)) == first
     for others in ((Sizes(7), Sizes(5)), (Sizes(5),), (Sizes(5), replace(Sizes(7), width=4))):
         assert resume_key(*others)["sizes"] != first["sizes"]
+
+
+DATA = {"shape": [600, 8], "dtype": "float64", "content": "8aa3"}
+LISTS = {"shape": [600, 25], "dtype": "int64", "content": "77b0"}
+WORK = {"data": DATA, "graph": None, "settings": {"tol": 1, "metric": "cosine"}, "previous": None, "sizes": "c0ffee"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"sizes": "0ther"}, "the work was cut into other pieces"),
+        ({"settings": {"tol": 2, "metric": "cosine"}, "sizes": "0ther"}, "tol was 1, now it is 2"),
+        ({"data": DATA | {"content": "7eb0"}}, "the data hold other values, or their files were written again"),
+        (
+            {"data": DATA | {"shape": [500, 8], "content": "7eb0"}},
+            "the data had 600 x 8 rows x columns, now 500 x 8",
+        ),
+        ({"data": DATA | {"options": {"columns": ["a"]}}}, "columns was None, now it is ['a']"),
+        ({"graph": LISTS}, "the lists of the graph were not given then"),
+        (
+            {"data": None, "graph": LISTS},
+            "the data were given then, and not now, the lists of the graph were not given then",
+        ),
+        ({"previous": "d16e"}, "the previous fit, whose numbers are kept, is another one"),
+    ],
+)
+def test_differences_are_told_in_words(changes, words):
+    saved = json.loads(json.dumps(WORK))
+    assert differences(saved, WORK | changes) == words
+
+
+def test_work_that_says_nothing_of_itself_is_other_work():
+    assert differences(None, WORK) == differences({}, WORK) == "what it was made of is not recorded"

@@ -16,7 +16,6 @@ from cns_dask.storage.outputs import (
     check_apart,
     check_output,
     check_space,
-    differences,
     find_finished,
     new_output,
     open_output,
@@ -171,9 +170,9 @@ def test_unfinished_work_is_continued_with_the_same_data_and_settings_only(tmp_p
     with pytest.raises(RuntimeError):
         begin(SAME)
     other = {"data": {"content": "abd"}, "settings": {"tol": 2}}
-    with pytest.raises(OutputError, match=r"data.content is 'abc', not 'abd', settings.tol is 1, not 2\. .*Choose"):
+    with pytest.raises(OutputError, match=r"the data hold other values, .*, tol was 1, now it is 2\. .*Choose"):
         begin(other)
-    with pytest.raises(OutputError, match="plan is 'p', not 'q'"):
+    with pytest.raises(OutputError, match="plan was 'p', now it is 'q'"):
         begin(SAME, {"plan": "q"})
     with pytest.raises(RuntimeError):
         begin(SAME)
@@ -186,7 +185,10 @@ def test_a_broken_run_file_is_not_continued(tmp_path):
     with pytest.raises(RuntimeError), new_output(out, Kind.RESULT, SAME, PLAN):
         raise RuntimeError
     (tmp_path / ".r.zarr.unfinished" / "run.json").write_text('{"data": ')
-    with pytest.raises(OutputError, match="data.content is None, not 'abc'"), new_output(out, Kind.RESULT, SAME, PLAN):
+    with (
+        pytest.raises(OutputError, match="what it was made of is not recorded"),
+        new_output(out, Kind.RESULT, SAME, PLAN),
+    ):
         pass
 
 
@@ -324,7 +326,7 @@ def test_what_is_finished_is_told_from_what_is_not(tmp_path):
         assert find_finished(out, Kind.RESULT, SAME) is None
     assert find_finished(out, Kind.RESULT, SAME).location == Location(out)
     assert find_finished(out, Kind.PREDICTION, SAME) is None
-    with pytest.raises(OutputError, match="other data or settings: .*data is None, not 5"):
+    with pytest.raises(OutputError, match="other data or settings: .*data was None, now it is 5"):
         find_finished(out, Kind.RESULT, {**SAME, "data": 5})
 
 
@@ -364,9 +366,3 @@ def test_a_disk_that_gets_full_is_told_with_what_to_do_and_keeps_what_was_done(t
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "--scratch" not in str(told.value)  # which a prediction does not have
     assert (tmp_path / ".r.zarr.unfinished" / "run.json").exists()
-
-
-def test_differences_are_named_by_field():
-    assert differences(json.loads(json.dumps({"a": (1, 2)})), {"a": (1, 2)}) == ""
-    assert differences(None, {"a": {"b": 1}}) == "a.b is None, not 1"
-    assert differences({"a": 1, "c": 2}, {"a": 1}) == "c is 2, not None"
