@@ -142,5 +142,5 @@ def explain_cluster(part: Part, profile: Profile, at: int) -> Explanation:
         for feature in order.tolist()
     )
     size, total = int(profile.sizes[at]), int(profile.sizes.sum())
-    rules = rules_of(part, at, profile.features)
+    rules = rules_of(part, at, profile.features, profile.effect[at])
     return Explanation(profile.clusters[at], size, size / max(1, total), effects, rules)

@@ -121,8 +121,8 @@ def profile_rows(
     return profile_of(survey(rows, labels, numbers), feature_names(features, int(rows.shape[1])), numbers)
 
 
-def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int]) -> Part:
-    """What is known of all rows, in one pass."""
+def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int], *, here: bool = False) -> Part:
+    """What is known of all rows, in one pass; in this process if they are `here` already, else on the workers."""
     numbers, n_features = np.asarray(clusters), int(rows.shape[1])
     kept = clip(SAMPLE_BYTES // (FLOAT_BYTES * len(numbers) * n_features), LEAST_SAMPLED, MOST_SAMPLED)
     starts = np.cumsum([0, *rows.chunks[0][:-1]]).tolist()
@@ -131,7 +131,8 @@ def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int]) -> Part:
         dask.delayed(profile_block)(block, of_block, start, numbers, kept)
         for block, of_block, start in zip(delayed_chunks(rows), of_rows, starts, strict=True)
     ]
-    part: Part = compute([merged(parts, merge_parts, kept)], stage="profile")[0]
+    task = merged(parts, merge_parts, kept)
+    part: Part = task.compute(scheduler="threads") if here else compute([task], stage="profile")[0]
     return part
 
 
