@@ -206,3 +206,22 @@ def test_use_before_fit_and_other_features(blobs):
 def test_verbose_tells_the_stages(blobs, capsys):
     CNS(verbose=True).fit(blobs)
     assert "neighbors: " in capsys.readouterr().err
+
+
+def test_names_that_others_look_for(blobs):
+    """BERTopic asks for `probabilities_`, Toponymy for layers and tree: of a model that is not fitted there are none."""
+    names = ("probabilities_", "cluster_layers_", "cluster_tree_")
+    assert not any(hasattr(CNS(), name) for name in names)
+    model = CNS().fit(blobs)
+    assert all(hasattr(model, name) for name in names)
+    np.testing.assert_array_equal(model.probabilities_, model.confidence_)
+    assert model.fit(blobs, y=None) is model  # BERTopic calls it so
+    lazy = CNS().fit(da.from_array(blobs, chunks=(100, 5)))
+    assert isinstance(lazy.probabilities_, da.Array)
+
+
+def test_progress_is_shown_if_it_is_asked_for(blobs, capsys):
+    CNS().fit(blobs)
+    assert capsys.readouterr().err == ""
+    CNS(verbose=True).fit(blobs)
+    assert "evaluate: " in capsys.readouterr().err

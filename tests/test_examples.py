@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import anndata
@@ -225,3 +226,13 @@ def test_every_example_is_here():
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested
     for name in ("larger_than_memory", "ten_million", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):
         assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_topics(tmp_path):
+    """What BERTopic and Toponymy print too, where they are installed."""
+    printed = run("topics/topics.py", cwd=tmp_path)
+    assert "5 clusters" in printed.splitlines()[0]
+    words = printed.partition("layer of 5 clusters:")[2].splitlines()[1:6]
+    assert {"court", "verdict"} & set(words[0].replace(",", "").split())
+    for package, said in {"bertopic": "100% of 100 texts", "toponymy": "Toponymy: layers of"}.items():
+        assert (said in printed) == bool(find_spec(package))
