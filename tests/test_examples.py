@@ -217,6 +217,7 @@ def test_every_example_is_here():
         "etl_parquet/flow.py",
         "xarray_cube/map.py",
         "anndata_cells/cells.py",
+        "topics/topics.py",
         "larger_than_memory/fit.py",
         "ten_million/fit.py",
         "slurm/fit.py",  # by integration/test_slurm.py
