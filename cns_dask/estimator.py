@@ -48,8 +48,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         Cluster of every row (n,).
     memberships_
         Soft memberships (n, n_clusters_), rows sum to 1.
-    confidence_
-        How clearly each row belongs to its cluster (n,), 0 to 1.
+    confidence_, probabilities_
+        How clearly each row belongs to its cluster (n,), 0 to 1; under the second name HDBSCAN's users look for it.
     n_clusters_, n_neighbors_, lam_
         The choice.
     criterion_
@@ -240,6 +240,20 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
             if hasattr(self, "result_"):
                 return f"<code>{escape(str(super().__repr__()))}</code>{summary_html(self.result_)}"
         return ""
+
+    @property
+    def probabilities_(self) -> Any:
+        """`confidence_`, under the name that it has in HDBSCAN and in what builds on it, as BERTopic.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_points
+        >>> model = CNS().fit(demo_points(300))
+        >>> bool((model.probabilities_ == model.confidence_).all())
+        True
+        """
+        check_is_fitted(self)
+        return self.confidence_
 
     @property
     def cluster_layers_(self) -> list[Any]:

@@ -170,11 +170,7 @@ def prepare(  # noqa: PLR0913 - one parameter per choice
     progress, asked = progress or Progress(), settings
     settings = with_preprocessing_of(given, asked, None if data is None else data.X.shape[1])
     if data is not None and settings != asked:
-        names = ("metric", "scale", "max_components")
-        changed = [
-            f"{name}={getattr(settings, name)!r}" for name in names if getattr(settings, name) != getattr(asked, name)
-        ]
-        progress.tell(f"rows are treated as those of the graph were: {', '.join(changed)}")
+        progress.tell(f"rows are treated as those of the graph were: {_treatment(settings)}")
     n_rows, n_features = _number_of_rows(data, given), 1
     overrides, scanned = size_overrides(), Scan((), (n_rows,))
     of_cluster = _open_within(within, data, given)
@@ -222,6 +218,10 @@ def second_job(job: Job, progress: Progress) -> Job:
     n_rows = _check_clustered(sum(scanned.counts), job.data.X.shape[0], None)
     graph_sizes, sizes = plan_sizes(n_rows, job.data.X.shape[1], job.settings)
     return replace(job, previous=None, scan=scanned, graph_sizes=graph_sizes, sizes=sizes, draw=draw)
+
+
+def _treatment(settings: Settings) -> str:
+    return f"{'scaled' if settings.scale else 'not scaled'}, {settings.metric} metric"
 
 
 def _smaller_sample(job: Job) -> str:

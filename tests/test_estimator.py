@@ -160,7 +160,7 @@ def test_a_result_is_kept_where_it_was_asked_for(blobs, tmp_path):
     assert again.result_.details["seconds"] == model.result_.details["seconds"]
     with pytest.raises(OutputError, match=r"other data or settings: n_clusters was None, now it is 2"):
         CNS(n_clusters=2).fit(blobs, out=out)
-    with pytest.raises(OutputError, match=r"other data or settings: data\.content is"):
+    with pytest.raises(OutputError, match=r"other data or settings: the data hold other values"):
         CNS().fit(blobs + 1e-9, out=out)
     CNS(n_clusters=2).fit(blobs, out=out, overwrite=True)
     assert open_result(out).choice.n_clusters == 2
@@ -206,3 +206,22 @@ def test_use_before_fit_and_other_features(blobs):
 def test_verbose_tells_the_stages(blobs, capsys):
     CNS(verbose=True).fit(blobs)
     assert "neighbors: " in capsys.readouterr().err
+
+
+def test_names_that_others_look_for(blobs):
+    """BERTopic asks for `probabilities_`, Toponymy for layers and tree; a model that is not fitted has none."""
+    names = ("probabilities_", "cluster_layers_", "cluster_tree_")
+    assert not any(hasattr(CNS(), name) for name in names)
+    model = CNS().fit(blobs)
+    assert all(hasattr(model, name) for name in names)
+    np.testing.assert_array_equal(model.probabilities_, model.confidence_)
+    assert model.fit(blobs, y=None) is model  # BERTopic calls it so
+    lazy = CNS().fit(da.from_array(blobs, chunks=(100, 5)))
+    assert isinstance(lazy.probabilities_, da.Array)
+
+
+def test_progress_is_shown_if_it_is_asked_for(blobs, capsys):
+    CNS().fit(blobs)
+    assert capsys.readouterr().err == ""
+    CNS(verbose=True).fit(blobs)
+    assert "evaluate: " in capsys.readouterr().err

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import anndata
@@ -233,6 +234,7 @@ def test_every_example_is_here():
         "etl_parquet/flow.py",
         "xarray_cube/map.py",
         "anndata_cells/cells.py",
+        "topics/topics.py",
         "larger_than_memory/fit.py",
         "ten_million/fit.py",
         "slurm/fit.py",  # by integration/test_slurm.py
@@ -250,3 +252,13 @@ def test_every_example_is_here():
         "explain",
     ):
         assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_topics(tmp_path):
+    """What BERTopic and Toponymy print too, where they are installed."""
+    printed = run("topics/topics.py", cwd=tmp_path)
+    assert "5 clusters" in printed.splitlines()[0]
+    words = printed.partition("layer of 5 clusters:")[2].splitlines()[1:6]
+    assert {"court", "verdict"} & set(words[0].replace(",", "").split())
+    for package, said in {"bertopic": "100% of 100 texts", "toponymy": "Toponymy: layers of"}.items():
+        assert (said in printed) == bool(find_spec(package))

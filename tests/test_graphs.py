@@ -98,7 +98,7 @@ def test_a_fit_treats_rows_as_those_of_the_graph_were(uneven, metric, tmp_path):
     np.testing.assert_allclose(model.result_.graph.distances[0].compute(), distances, rtol=1e-9, atol=1e-12)
     prepare(uneven, Settings(), graph=tmp_path / "g.zarr", progress=LineProgress(lines.append))
     assert lines[0].startswith("rows are treated as those of the graph were: ")
-    assert "scale=False" in lines[0]
+    assert lines[0].endswith(f"not scaled, {metric} metric")
     again = CNS().fit(uneven, graph=tmp_path / "r.zarr")  # a result tells the same about its graph
     assert again.result_.graph.preprocessing == model.result_.graph.preprocessing
     np.testing.assert_array_equal(again.labels_, model.labels_)

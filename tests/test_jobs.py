@@ -125,11 +125,11 @@ def test_workers_that_are_too_small_are_told_of_a_sample_that_fits(monkeypatch):
 
     for gibibytes, size in ((4, 1_000_000), (1.9, 300_000)):
         limits(gibibytes)
-        with pytest.raises(NotEnoughMemoryError, match=rf"more memory. Or cluster a sample, .* sample={size} \(--samp"):
+        with pytest.raises(NotEnoughMemoryError, match=rf"more memory. Or cluster a sample, .* sample={size} needs"):
             prepare(X, Settings())
         assert prepare(X, Settings(), sample=size).n_rows == pytest.approx(size, rel=0.01)
     limits(1.5)
-    with pytest.raises(NotEnoughMemoryError, match="sample=100000 .* needs"):
+    with pytest.raises(NotEnoughMemoryError, match="sample=100000 needs"):
         prepare(X, Settings(), sample=1_000_000)
     limits(0.5)
     with pytest.raises(NotEnoughMemoryError, match="workers with more memory.$"):

@@ -35,3 +35,13 @@ def test_an_error_of_ours_is_not_hidden(monkeypatch):
 def test_every_search_and_both_precisions_are_compiled():
     assert {settings.method for settings in warmup.FITS} == {"exact", "cells", "descent"}
     assert {settings.tol_of_grid(3000) for settings in warmup.FITS} == {1e-9, 1e-4}
+
+
+def test_kernels_are_compiled_once_they_were_used():
+    from cns_dask.demo import demo_points
+    from cns_dask.pipeline import fit
+
+    fit(demo_points(300), warmup.FITS[0])
+    done, lost = warmup.compiled_kernels()
+    assert {"smooth", "nearest_block"} <= set(done)
+    assert not set(done) & set(lost)

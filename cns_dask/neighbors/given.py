@@ -56,11 +56,11 @@ def with_preprocessing_of(
     made = None if graph is None else graph.preprocessing
     if made is None:
         return settings
-    followed: dict[str, Any] = {"metric": made.metric, "scale": made.scale, "max_components": made.max_components}
+    followed: dict[str, Any] = {"metric": made.metric, "scale": made.scale}
+    if _n_axes(settings.max_components, n_features) != _n_axes(made.max_components, n_features):
+        followed["max_components"] = made.max_components
     for name, value in followed.items():
         ours = getattr(settings, name)
-        if name == "max_components" and _n_axes(ours, n_features) == _n_axes(value, n_features):
-            continue
         is_chosen = name in chosen or ours != Settings.__dataclass_fields__[name].default
         if ours != value and is_chosen:
             raise InvalidSettingError(

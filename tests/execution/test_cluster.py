@@ -14,6 +14,7 @@ from cns_dask.execution.cluster import (
     active_client,
     check_location_is_shared,
     check_memory,
+    configured_workers,
     connection,
     delayed_chunks,
     inside_task,
@@ -165,3 +166,22 @@ def test_a_cluster_without_workers_is_refused():
         pytest.raises(SchedulerError, match="The scheduler has no workers. Start some first"),
     ):
         check_memory(lambda threads: 0)
+
+
+def test_workers_have_the_memory_that_was_asked_for_and_the_dashboard_is_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "has_bokeh", lambda: True)
+    with connection(workers=1, memory=700 * 2**20, tell=told.append):
+        [(_, _, limit)] = processes()
+    assert limit == 700 * 2**20
+    assert len(told) == 1
+    assert told[0].startswith("dashboard at http://127.0.0.1:")
+    monkeypatch.setattr(module, "has_bokeh", lambda: False)
+    with connection(workers=1, tell=told.append):
+        pass
+    assert len(told) == 1  # there is none
+
+
+def test_a_client_that_is_active_is_used_instead_of_configured_workers(client):
+    with dask.config.set({"cns-dask.workers": 1}), configured_workers():
+        assert active_client() is client

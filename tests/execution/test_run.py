@@ -7,7 +7,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from cns_dask import CNS
 from cns_dask.errors import OutputError, OutputInUseError
+from cns_dask.execution.cluster import span_of
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, decode_record
 from cns_dask.progress import LineProgress
@@ -261,3 +263,30 @@ def test_rows_in_memory_are_shared_with_workers_only(begin, client):
     assert run.writer.scratch.names() == ["input", "zarr.json"]
     assert shared.chunks == X.chunks
     np.testing.assert_array_equal(shared.compute(), np.arange(20.0).reshape(10, 2))
+
+
+def kinds_of_tasks(dask_scheduler):
+    """The spans that there were, each with the kinds of its tasks."""
+    spans = dask_scheduler.extensions["spans"].spans.values()
+    return {(span.name, group.prefix.name) for span in spans for group in span.groups}
+
+
+def test_stages_are_spans_which_change_neither_tasks_nor_results(client, small_chunks, monkeypatch):
+    """Other kinds of tasks would mean that Dask fused other ones."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    model = CNS(method="cells").fit(X)
+    kinds = client.run_on_scheduler(kinds_of_tasks)
+    stages = model.result_.details["seconds"].keys() - {"preprocess"}  # dask-ml computes there by itself
+    assert {("cns_dask", name) for name in stages} <= {span for span, _ in kinds}
+    assert (("cns_dask", "evaluate"), "solve") in kinds
+    monkeypatch.setattr("cns_dask.execution.run.span_of", lambda *names: {})
+    other = CNS(method="cells").fit(X)
+    without = client.run_on_scheduler(kinds_of_tasks) - kinds
+    assert {span for span, _ in without} <= {("default",)}
+    assert {kind for _, kind in without} <= {kind for _, kind in kinds}
+    np.testing.assert_array_equal(other.memberships_, model.memberships_)
+
+
+def test_without_workers_there_are_no_spans():
+    assert span_of("cns_dask", "points") == {}
+    assert dask.get_annotations() == {}

@@ -24,7 +24,7 @@ def run(*words):
 def test_parquet_from_the_command_line_has_the_rows_of_the_input(stored, blobs):
     reference = CNS().fit(blobs)
     done = run("fit", stored / "x.parquet", "--columns", ",".join(NAMES), "--out", stored / "labels.parquet")
-    assert f"table: {stored / 'labels.parquet'}" in done.output
+    assert f"result: {stored / 'labels.zarr'}, {stored / 'labels.parquet'}" in done.output
     assert run("predict", stored / "labels.zarr", stored / "x.parquet", "--out", stored / "new.parquet").exit_code == 0
     for name in ("labels", "new"):
         table = dd.read_parquet(stored / f"{name}.parquet")
