@@ -22,7 +22,7 @@ from typing import Any
 
 import dask
 import numpy as np
-from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, workers
+from neighbors import Memory, best_of, descent, mixture, neighbors_of, standardized, stored, workers
 
 from cns_dask import Settings, plan
 from cns_dask.pipeline import fit
@@ -62,10 +62,6 @@ def timed_fit(source: Any, folder: Path, **settings: Any) -> tuple[float, Result
 
 def by_stage(seconds: dict[str, float]) -> str:
     return ", ".join(f"{name} {took:.1f}" for name, took in seconds.items())
-
-
-def standardized(X: np.ndarray) -> np.ndarray:
-    return (X - X.mean(axis=0)) / X.std(axis=0)
 
 
 def warm_up(folder: Path) -> str:
