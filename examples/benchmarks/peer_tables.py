@@ -84,7 +84,8 @@ def comparison(runs: Runs) -> list[str]:
                 continue
             done = max(both, key=lambda row: (bool(row.get("seconds")), bool(row.get("peak MiB")), bool(row)))
             scores = {field: float(done[field]) if done[field] else None for field in ("AMI", "ARI", "noise")}
-            failed = sorted({row["error"] for row in both if row.get("error")}, key=lambda text: text[:3] == "not")[:1]
+            errors = {row["error"] for row in both if row.get("error")}
+            failed = sorted(errors, key=lambda text: text.startswith("not tried"))[:1]
             cells.append(
                 (
                     data, str(n_rows), done["d"], done["true K"], label(name),
