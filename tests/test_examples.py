@@ -1,6 +1,7 @@
 """Every example, run as its README says."""
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -92,6 +93,93 @@ def test_solver_benchmark_finds_the_same_clusters_both_ways(tmp_path):
     assert "same choice: True" in printed
     assert "labels that differ: 0 of 600" in printed
     assert "times faster" in printed
+
+
+def peer_rows(path):
+    with path.open(encoding="utf-8", newline="") as lines:
+        return {(row["data"], row["n"], row["method"]): row for row in csv.DictReader(lines)}
+
+
+def test_peers_are_measured_failures_included_and_a_killed_run_goes_on(tmp_path):
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "unlabelled.npz", X=np.random.default_rng(0).standard_normal((300, 3)))
+    peers = "benchmarks/peers.py", "data", "--sizes", 400, "--peers", "ours", "minibatch", "--modes", "warm"
+    assert "4 runs to measure, 0 are there" in run(*peers, cwd=tmp_path)
+    table = tmp_path / "peers" / "peers.csv"
+    rows = peer_rows(table)
+    assert list(rows) == [(*data, name) for data in (("mixture", "400"), ("unlabelled", "300")) for name in peers[5:7]]
+    for key in list(rows)[:2]:
+        assert float(rows[key]["AMI"]) > 70
+        assert float(rows[key]["seconds"]) > 0
+        assert int(rows[key]["peak MiB"]) > 50
+        assert rows[key]["versions"]
+        assert "cores" in rows[key]["machine"]
+        assert not rows[key]["error"]
+    assert rows["mixture", "400", "minibatch"]["K"] == "25"
+    assert rows["unlabelled", "300", "ours"]["K"]
+    assert "needs K" in rows["unlabelled", "300", "minibatch"]["error"]
+    text = (tmp_path / "peers" / "peers.md").read_text(encoding="utf-8")
+    assert "MiniBatchKMeans (K given)" in text
+    assert "needs K" in text
+    for name in ("time", "quality"):
+        assert (tmp_path / "peers" / f"peers-{name}.png").read_bytes().startswith(b"\x89PNG")
+
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-40])  # killed in the middle of the last row
+    assert "1 runs to measure, 3 are there" in run(*peers, cwd=tmp_path)
+    assert table.read_bytes().splitlines()[:-1] == whole.splitlines()[:-1]
+    assert peer_rows(table).keys() == rows.keys()
+
+
+def test_a_peer_that_runs_into_a_limit_is_not_tried_with_more_rows(tmp_path):
+    peers = "benchmarks/peers.py", "--sizes", 400, 500, "--peers", "minibatch"
+    run(*peers, "--time-limit", 0.01, cwd=tmp_path)
+    errors = {key: row["error"] for key, row in peer_rows(tmp_path / "peers" / "peers.csv").items()}
+    assert errors["mixture", "400", "minibatch"].startswith("not tried: time limit of 0.01 s")  # cold, after warm
+    assert errors["mixture", "500", "minibatch"].endswith("at n = 400, warm")
+    run(*peers, "--memory-limit", 0.01, "--modes", "cold", cwd=tmp_path)  # another limit: tried again
+    rows = peer_rows(tmp_path / "peers" / "peers.csv")
+    assert rows["mixture", "400", "minibatch"]["error"] == "memory limit of 0.01 GiB"
+    assert rows["mixture", "500", "minibatch"]["error"] == "not tried: memory limit of 0.01 GiB at n = 400, cold"
+
+
+HISTORY = """
+import sys; sys.path.insert(0, {folder!r})
+from pathlib import Path
+from history import comparison, version_before
+def file(version, **ratios):
+    ratios = {{name: {{"ratio": value}} for name, value in ratios.items()}}
+    return {{"version": version, "rows": 1, "machine": version, "ratios": ratios}}
+print(comparison(file("0.9", same=2.0, worse=2.0, better=2.0), file("0.10", same=2.4, worse=2.6, better=1.5, new=1.0)))
+for name in ("0.2", "0.9", "0.10", "0.11"):
+    Path(name + ".json").touch()
+print(version_before(Path(), "0.10"))
+"""
+
+
+def test_a_version_is_compared_with_the_one_before(tmp_path):
+    code = HISTORY.format(folder=str(EXAMPLES / "benchmarks"))
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "| same | 2.00 | 2.40 | +20% |  |" in printed
+    assert "| worse | 2.00 | 2.60 | +30% | SLOWER |" in printed
+    assert "| better | 2.00 | 1.50 | -25% | faster |" in printed
+    assert "| new | not measured | 1.0 | | |" in printed
+    assert "Not the same machine: 0.9 before, 0.10 now." in printed
+    assert "Not the same rows" not in printed
+    assert printed.splitlines()[-1] == "0.9.json"
+
+
+@pytest.mark.slow
+def test_history_benchmark(tmp_path):
+    printed = run("benchmarks/history.py", "--rows", 24_000, "--out", "history", cwd=tmp_path)
+    assert "There is no file of a version before" in printed
+    (path,) = (tmp_path / "history").glob("*.json")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert kept["version"] == path.stem
+    assert len(kept["ratios"]) == 6
+    for one in kept["ratios"].values():
+        assert one["ratio"] == pytest.approx(one["seconds"][0] / one["seconds"][1], rel=0.01)
 
 
 @pytest.mark.slow
@@ -231,6 +319,11 @@ def test_every_example_is_here():
         "benchmarks/neighbors.py",
         "benchmarks/fit.py",
         "benchmarks/warmup.py",
+        "benchmarks/peers.py",
+        "benchmarks/peer_methods.py",
+        "benchmarks/peer_tables.py",
+        "benchmarks/history.py",
+        "benchmarks/machine.py",
         "etl_parquet/flow.py",
         "xarray_cube/map.py",
         "anndata_cells/cells.py",

@@ -22,7 +22,8 @@ from typing import Any
 
 import dask
 import numpy as np
-from neighbors import Memory, best_of, descent, mixture, neighbors_of, stored, workers
+from neighbors import Memory, best_of, descent, mixture, neighbors_of, save_rows, standardized, stored, workers
+from peer_methods import METHODS
 
 from cns_dask import Settings, plan
 from cns_dask.pipeline import fit
@@ -64,10 +65,6 @@ def by_stage(seconds: dict[str, float]) -> str:
     return ", ".join(f"{name} {took:.1f}" for name, took in seconds.items())
 
 
-def standardized(X: np.ndarray) -> np.ndarray:
-    return (X - X.mean(axis=0)) / X.std(axis=0)
-
-
 def warm_up(folder: Path) -> str:
     """Compile everything that is measured warm."""
     descent(mixture(2000), 20)
@@ -76,14 +73,19 @@ def warm_up(folder: Path) -> str:
     return path
 
 
+def fit_and_graph(X: np.ndarray, folder: Path, name: str) -> tuple[tuple[float, Result, dict[str, float]], float]:
+    """The faster of two fits, and the seconds of the faster of two graphs by pynndescent."""
+    path, k = stored(X, folder, name), neighbors_of(len(X))
+    yardstick, _ = best_of(2, lambda: descent(standardized(X), k))
+    return min((timed_fit(path, folder) for _ in range(2)), key=lambda run: run[0]), yardstick
+
+
 def warm(sets: dict[str, np.ndarray], folder: Path) -> None:
     warm_up(folder)
     print("\n| data | n | d | fit / one graph of pynndescent | limit | aim | chosen | seconds by stage |")
     print("|---|---|---|---|---|---|---|---|")
     for name, X in sets.items():
-        path, k = stored(X, folder, name), neighbors_of(len(X))
-        yardstick, _ = best_of(2, lambda X=X, k=k: descent(standardized(X), k))
-        seconds, result, stages = min((timed_fit(path, folder) for _ in range(2)), key=lambda run: run[0])
+        (seconds, result, stages), yardstick = fit_and_graph(X, folder, name)
         choice, (limit, aim) = result.choice, LIMITS[name]
         print(
             f"| {name} | {len(X)} | {X.shape[1]} | {seconds:.1f} / {yardstick:.1f} s = {seconds / yardstick:.1f} "
@@ -126,44 +128,38 @@ def million(n_rows: int, folder: Path) -> None:
     )
 
 
-LEIDEN = """
-import numpy as np, igraph
-from pynndescent import NNDescent
-X = np.load({data!r}).astype(np.float32)
-indices, _ = NNDescent(X, n_neighbors=15, random_state=0).neighbor_graph
-edges = np.stack([np.repeat(np.arange(len(X)), 15), indices.ravel()], axis=1)
-graph = igraph.Graph(n=len(X), edges=edges[edges[:, 0] != edges[:, 1]]).simplify()
-print(len(graph.community_leiden("modularity", resolution=1.0)))
-"""
-EVOC = """
-import numpy as np, evoc
-X = np.load({data!r}).astype(np.float32)
-print(len(set(evoc.EVoC(random_state=0).fit_predict(X))))
-"""
+def fresh_process(command: list[Any], **environment: str) -> float:
+    """Seconds of a program from its start to its end."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return best_of(1, lambda: subprocess.run(command, check=True, env=os.environ | environment, **quiet))[0]
+
+
+def fit_command(data: Path, out: Path) -> list[Any]:
+    return [Path(sys.executable).with_name("cns-dask"), "fit", data, "--out", out, "--overwrite"]
 
 
 def cold(n_rows: int, folder: Path) -> None:
     """Fresh processes: imports, compilation, reading and writing counted."""
-    np.save(folder / "cold.npy", mixture(n_rows))
-    data = str(folder / "cold.npy")
-    ours = [Path(sys.executable).with_name("cns-dask"), "fit", data, "--out", str(folder / "cold.zarr"), "--overwrite"]
+    data = save_rows(mixture(n_rows), folder / "cold")
+    ours = fit_command(data / "x.npy", folder / "cold.zarr")
 
-    def run(command: list[Any], **environment: str) -> float:
-        shown = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return best_of(1, lambda: subprocess.run(command, check=True, env=os.environ | environment, **shown))[0]
+    def peer(name: str) -> float:
+        return fresh_process([sys.executable, Path(__file__).with_name("peer_methods.py"), name, data, data])
 
-    def script(text: str) -> list[str]:
-        return [sys.executable, "-c", text.format(data=data)]
-
-    run(ours)  # our kernels are compiled once per installation
-    seconds, leiden = run(ours), run(script(LEIDEN))
+    fresh_process(ours)  # our kernels are compiled once per installation
+    seconds, leiden = fresh_process(ours), peer("leiden")
     print(f"\ncold, n = {n_rows}: {seconds:.1f} / {leiden:.1f} s = {seconds / leiden:.2f} of Leiden (limit 0.6)")
-    empty = run(ours, NUMBA_CACHE_DIR=str(folder / "numba"))
+    empty = fresh_process(ours, NUMBA_CACHE_DIR=str(folder / "numba"))
     print(f"first run of an installation: {empty:.1f} s; compiling {empty - seconds:.1f} s (limit 5)", flush=True)
-    try:
-        print(f"EVoC, its whole clustering in a fresh process: {run(script(EVOC)):.1f} s", flush=True)
-    except subprocess.CalledProcessError:
+    if METHODS["evoc"].missing():
         print("EVoC is not installed here", flush=True)
+    else:
+        print(f"EVoC, its whole clustering in a fresh process: {peer('evoc'):.1f} s", flush=True)
+
+
+def seconds_after_graph(n_rows: int, folder: Path) -> tuple[float, Result, dict[str, float]]:
+    _, result, stages = timed_fit(stored(mixture(n_rows), folder, f"growth-{n_rows}"), folder)
+    return sum(took for name, took in stages.items() if name not in BEFORE), result, stages
 
 
 def growth(folder: Path, small: int = 50_000, times: int = 8) -> None:
@@ -171,8 +167,7 @@ def growth(folder: Path, small: int = 50_000, times: int = 8) -> None:
     warm_up(folder)
     after = {}
     for n in (small, small * times):
-        _, result, stages = timed_fit(stored(mixture(n), folder, f"growth-{n}"), folder)
-        after[n] = sum(took for name, took in stages.items() if name not in BEFORE)
+        after[n], result, stages = seconds_after_graph(n, folder)
         candidates = result.details["n_candidates"]
         print(f"\nn = {n}: {after[n]:.1f} s after the graph ({by_stage(stages)}); candidates {candidates}", flush=True)
     print(f"growth: {after[small * times] / after[small]:.1f} times for {times} times the rows (limit 12)", flush=True)

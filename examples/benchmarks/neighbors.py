@@ -44,11 +44,19 @@ LIMITS = {"mixture": 0.5, "shuttle": 0.5, "skin_245k": 1.0, "covertype_93k": 1.0
 PARTS = ("warm", "cold", "growth", "same", "predict", "crossover")
 
 
-def mixture(n_rows: int, n_features: int = 16, n_clusters: int = 25, seed: int = 0) -> np.ndarray:
-    """Overlapping Gaussians."""
+def labelled_mixture(
+    n_rows: int, n_features: int = 16, n_clusters: int = 25, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Overlapping Gaussians, and which of them every row is from."""
     rng = np.random.default_rng(seed)
     centers = 2 * rng.standard_normal((n_clusters, n_features))
-    return centers[rng.integers(n_clusters, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+    y = rng.integers(n_clusters, size=n_rows)
+    return centers[y] + rng.standard_normal((n_rows, n_features)), y
+
+
+def mixture(n_rows: int, n_features: int = 16, n_clusters: int = 25, seed: int = 0) -> np.ndarray:
+    """Overlapping Gaussians."""
+    return labelled_mixture(n_rows, n_features, n_clusters, seed)[0]
 
 
 def neighbors_of(n_rows: int) -> int:
@@ -75,6 +83,18 @@ def stored(X: np.ndarray, folder: Path, name: str, rows: int | None = None) -> s
     chunks = (rows or -(-len(X) // 8), X.shape[1])
     zarr.create_array(path, data=np.asarray(X, float), chunks=chunks, overwrite=True)
     return path
+
+
+def standardized(X: np.ndarray) -> np.ndarray:
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def save_rows(X: np.ndarray, folder: Path) -> Path:
+    """The rows as `x.npy` and as the Zarr array `x.zarr` in a folder that is created."""
+    folder.mkdir(parents=True)
+    np.save(folder / "x.npy", X)
+    stored(X, folder, "x")
+    return folder
 
 
 def best_of(count: int, work: Callable[[], Any]) -> tuple[float, Any]:
@@ -237,8 +257,8 @@ def same(n_rows: int, folder: Path) -> None:
     print(f"same graph everywhere: {len(set(marks.values())) == 1}", flush=True)
 
 
-def predict(n_rows: int, folder: Path) -> None:
-    """New rows against pynndescent's prepared query."""
+def predict_times(n_rows: int, folder: Path) -> tuple[float, float]:
+    """Seconds of `predict` for as many new rows as were fitted, and of pynndescent's prepared query."""
     from pynndescent import NNDescent
 
     X, new, k = mixture(n_rows), mixture(2 * n_rows)[n_rows:], neighbors_of(n_rows) // 2
@@ -252,8 +272,13 @@ def predict(n_rows: int, folder: Path) -> None:
         model.predict(path)[:100].compute()
         seconds, _ = best_of(2, lambda: model.predict(path).compute())
     yardstick, _ = best_of(2, lambda: index.query(queries, k=k))
+    return seconds, yardstick
+
+
+def predict(n_rows: int, folder: Path) -> None:
+    seconds, yardstick = predict_times(n_rows, folder)
     print(
-        f"\npredict of {len(new)} new rows, k = {k}: {seconds:.2f} s; pynndescent's query: {yardstick:.2f} s; "
+        f"\npredict of {n_rows} new rows: {seconds:.2f} s; pynndescent's query: {yardstick:.2f} s; "
         f"speed {yardstick / seconds:.2f} of it (limit 0.7)",
         flush=True,
     )
