@@ -17,6 +17,7 @@ from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE
 from cns_dask.inputs.tables import empty_frame
 from cns_dask.progress import Progress, visible_progress
 from cns_dask.results.predict import open_new, predict_wrapped
+from cns_dask.results.summary import summary_html
 from cns_dask.settings import Settings
 from cns_dask.storage.fingerprints import digest
 
@@ -201,6 +202,21 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         self.representatives_ = result.representatives
         self.result_ = result
         return self
+
+    def __repr__(self, **options: Any) -> str:
+        plain = str(super().__repr__(**options))
+        return f"{plain}  # {self.result_.verdict.sentence}" if hasattr(self, "result_") else plain
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._result_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        return {kind: text + self._result_html() if kind == "text/html" else text for kind, text in bundle.items()}
+
+    def _result_html(self) -> str:
+        """What was found, below scikit-learn's own picture; nothing before a fit."""
+        return summary_html(self.result_) if hasattr(self, "result_") else ""
 
     @property
     def cluster_layers_(self) -> list[Any]:

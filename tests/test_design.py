@@ -27,14 +27,15 @@ DOORS = {
     "anndata": ["inputs/anndatas"],
     "pynndescent": ["neighbors/descent"],
     "llvmlite": ["smoothing/row_kernel"],
-    "jinja2": ["results/report"],
-    "matplotlib": ["results/report"],
-    "typer": ["cli/commands", "cli/options", "cli/show"],
+    "jinja2": ["results/report/page"],
+    "matplotlib": ["results/plots"],
+    "typer": ["cli/commands", "cli/explain", "cli/options", "cli/show"],
 }
 #: Modules whose tests have another name, because they test more than the module.
 TESTED_BY = {
     "array_types": "test_design",  # names of types only
     "cli/commands": "test_cli",
+    "cli/explain": "test_explain",
     "cli/options": "test_cli",
     "cli/show": "test_cli",
     "demo": "test_cli",

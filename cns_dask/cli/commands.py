@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cns_dask.cli.explain import explain
 from cns_dask.cli.options import (
     FORMS,
     CheckSample,
@@ -260,6 +261,9 @@ def report(
     shown: dict[str, Any] = {"coordinates": coordinates, "n_clusters": n_clusters, "overwrite": overwrite}
     write_report(open_result(result), out, data, **shown, **options)
     typer.echo(f"report: {out}")
+
+
+app.command()(explain)
 
 
 @app.command()

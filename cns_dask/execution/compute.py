@@ -42,6 +42,15 @@ def compute(
         return _on_cluster(client, tasks, done, stage)
 
 
+def merged(parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any, at_once: int = 4) -> Any:
+    """One task for what many tasks return, merged in a tree by `merge(values, *arguments)`: few are held at a time."""
+    tasks = list(parts)
+    while len(tasks) > 1:
+        groups = [tasks[at : at + at_once] for at in range(0, len(tasks), at_once)]
+        tasks = [dask.delayed(merge)(group, *arguments) if len(group) > 1 else group[0] for group in groups]
+    return tasks[0]
+
+
 def _on_threads(tasks: Sequence[Any], done: Callable[[int], None]) -> list[Any]:
     from threadpoolctl import threadpool_limits
 

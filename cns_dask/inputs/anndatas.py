@@ -111,7 +111,8 @@ def _open_object(adata: Any, options: ReadOptions) -> Data:
     if is_table(matrix):
         return open_table(matrix, options.columns)
     options = _by_position(options, lambda: adata.var_names)
-    data = choose_columns(open_matrix(matrix, options.min_rows), options)
+    data = _labeled(open_matrix(matrix, options.min_rows), options, lambda: adata.var_names)
+    data = choose_columns(data, options)
     is_lazy = isinstance(data.form, ArrayForm) and data.form.is_lazy
     return data if is_lazy else replace(data, form=Table(adata.obs_names))
 
@@ -120,9 +121,16 @@ def _open_store(location: str, options: ReadOptions) -> Data:
     matrix = read_matrix(location, options.component)
     if is_table(matrix):
         return replace(open_table(matrix, options.columns), files=(location,))
-    data = from_dask(matrix)
+    data = _labeled(from_dask(matrix), options, lambda: read_names(location))
     data = choose_columns(data, _by_position(options, lambda: read_names(location)))
     return replace(data, files=(location,))
+
+
+def _labeled(data: Data, options: ReadOptions, names: Callable[[], Any]) -> Data:
+    """The data with names of variables for people: those of a matrix in obsm are numbered."""
+    part, key = _split(options.component)
+    labels = tuple(f"{key} {at}" for at in range(data.X.shape[1])) if part == "obsm" else tuple(names())
+    return replace(data, labels=labels)
 
 
 def _by_position(options: ReadOptions, names: Callable[[], Any]) -> ReadOptions:

@@ -33,7 +33,8 @@ def choose_columns(data: Data, options: ReadOptions) -> Data:
     try:
         positions = [_position(column) for column in columns]
         sparse = None if data.sparse is None else data.sparse[:, positions]
-        return replace(data, X=data.X[:, positions], sparse=sparse)
+        labels = tuple(data.labels[at] if data.labels else f"feature {at % width}" for at in positions)
+        return replace(data, X=data.X[:, positions], sparse=sparse, labels=labels)
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidSettingError(
             f"columns of an array must be positions from 0 to {width - 1}, not {list(columns)}."

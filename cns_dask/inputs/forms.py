@@ -69,6 +69,7 @@ class Data:
     in_memory: bool = False  # whether the chunks are parts of an array in this process's memory
     sparse: Any = None  # the same rows as a Dask array of sparse chunks, where they are sparse
     names: tuple[Any, ...] | None = None  # names of the features, where they have some
+    labels: tuple[Any, ...] | None = None  # names that only people use: features are not found by them
     files: tuple[str, ...] = ()  # paths or URLs of the files that hold them, whose versions tell a change
     options: dict[str, Any] = field(default_factory=dict)  # the options with which they were opened
     sizes: tuple[int, ...] | None = None  # rows in each part (partition, chunk) of the caller's data; None if unknown

@@ -110,6 +110,20 @@ def empty_frame(names: Sequence[Any]) -> Any:
     return pd.DataFrame(columns=list(names))
 
 
+def frame_at(index: Any, values: Any, names: Sequence[Any] | None) -> Any:
+    """Rows as a pandas DataFrame with this index."""
+    import pandas as pd
+
+    return pd.DataFrame(values, index=index, columns=None if names is None else list(names))
+
+
+def joined_frames(frames: Sequence[Any], none: Any) -> Any:
+    """Some pandas DataFrames below each other; `none` of them is a table without rows."""
+    import pandas as pd
+
+    return pd.concat(frames) if frames else none
+
+
 def categories(labels: Any, clusters: Sequence[int]) -> Any:
     """Labels as categories that are words, as scverse has them."""
     import pandas as pd

@@ -64,7 +64,8 @@ def open_labeled(labeled: Any, columns: Sequence[Any] | None = None, features: s
     else:
         values = array.values.reshape((-1, n_features)) if array.size else np.empty((0, n_features))
         X = da.from_array(values, chunks=(rows_per_chunk(max(1, len(values)), max(1, n_features)), -1), name=False)
-    return Data(X, form, in_memory=not form.is_lazy)
+    labels = tuple(array[features].values.tolist()) if features in array.coords else None
+    return Data(X, form, in_memory=not form.is_lazy, labels=labels)
 
 
 def with_checks(labeled: Any) -> Any:
@@ -165,6 +166,15 @@ def dataset_of(answers: Any, clusters: Sequence[int], form: Any, attributes: dic
         "memberships": form.wrap(answers.memberships, "memberships", clusters, None),
     }
     return xr.Dataset(arrays, attrs=attributes)
+
+
+def labeled_rows(labeled: Any, form: LabeledForm, numbers: Any) -> Any:
+    """Some rows of a DataArray or Dataset, along a dimension `row` that has their numbers."""
+    import xarray as xr
+
+    at = dict(zip(form.dims, np.unravel_index(numbers, form.shape), strict=True))
+    rows = labeled.isel({name: xr.DataArray(index, dims="row") for name, index in at.items()})
+    return rows if "row" in at else rows.assign_coords(row=("row", np.asarray(numbers)))
 
 
 def labeled_dataset(arrays: dict[str, tuple[tuple[str, ...], Any]], coords: dict[str, list[Any]], what: str) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.execution.cluster import delayed_chunks
-from cns_dask.execution.compute import compute
+from cns_dask.execution.compute import compute, merged
 from cns_dask.inputs.sampling import row_hashes
 from cns_dask.inputs.xarrays import labeled_dataset
 from cns_dask.storage.chunks import FLOAT_BYTES, clip, row_slices
@@ -26,7 +26,6 @@ from cns_dask.storage.chunks import FLOAT_BYTES, clip, row_slices
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLE_BYTES = 32 * 2**20  # of the rows that a part keeps for quantiles
 MOST_SAMPLED, LEAST_SAMPLED = 4096, 64  # of them per cluster
-MERGED_AT_ONCE = 4  # parts that one task holds
 STEP_BYTES = 8 * 2**20  # of the rows of a chunk that are summed at a time
 LARGEST_EFFECT = 1000.0  # where a feature is constant on both sides, but not the same
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
@@ -45,6 +44,7 @@ class Profile:
     levels: tuple[float, ...]  # of the quantiles
     quantiles: FloatArray  # (K, levels, d); of a sample, where clusters are large
     clusters: tuple[int, ...]  # their numbers (K,)
+    rest: FloatArray  # mean of the rows of all other clusters (K, d); NaN if there are none
 
     def to_xarray(self) -> Any:
         """The same as an xarray Dataset with the dimensions cluster, feature and quantile.
@@ -117,24 +117,22 @@ def profile_rows(
     array([[-4.2,  0. ],
            [ 4.2,  0. ]])
     """
-    numbers = np.arange(n_clusters) if clusters is None else np.asarray(clusters)
-    n_features = int(rows.shape[1])
-    kept = clip(SAMPLE_BYTES // (FLOAT_BYTES * n_clusters * n_features), LEAST_SAMPLED, MOST_SAMPLED)
+    numbers = range(n_clusters) if clusters is None else clusters
+    return profile_of(survey(rows, labels, numbers), feature_names(features, int(rows.shape[1])), numbers)
+
+
+def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int]) -> Part:
+    """What is known of all rows, in one pass."""
+    numbers, n_features = np.asarray(clusters), int(rows.shape[1])
+    kept = clip(SAMPLE_BYTES // (FLOAT_BYTES * len(numbers) * n_features), LEAST_SAMPLED, MOST_SAMPLED)
     starts = np.cumsum([0, *rows.chunks[0][:-1]]).tolist()
-    label_blocks = labels.rechunk({0: rows.chunks[0]}).to_delayed().ravel()
+    of_rows = labels.rechunk({0: rows.chunks[0]}).to_delayed().ravel()
     parts = [
         dask.delayed(profile_block)(block, of_block, start, numbers, kept)
-        for block, of_block, start in zip(delayed_chunks(rows), label_blocks, starts, strict=True)
+        for block, of_block, start in zip(delayed_chunks(rows), of_rows, starts, strict=True)
     ]
-    while len(parts) > 1:
-        parts = [
-            dask.delayed(merge_parts)(parts[at : at + MERGED_AT_ONCE], kept)
-            for at in range(0, len(parts), MERGED_AT_ONCE)
-        ]
-    summary = dask.delayed(_summary)(parts[0], n_clusters)
-    sizes, mean, std, effect, quantiles = compute([summary], stage="profile")[0]
-    names = feature_names(features, n_features)
-    return Profile(names, sizes, mean, std, effect, LEVELS, quantiles, tuple(numbers.tolist()))
+    part: Part = compute([merged(parts, merge_parts, kept)], stage="profile")[0]
+    return part
 
 
 def feature_names(names: Sequence[Any] | None, n_features: int) -> tuple[str, ...]:
@@ -214,40 +212,42 @@ def _smallest_hashes(labels: IntArray, hashes: Any, kept: int) -> IntArray:
     return np.asarray(order[rank < kept])
 
 
-def _summary(part: Part, n_clusters: int) -> tuple[Any, ...]:
-    """Sizes, means, standard deviations, effects and quantiles."""
+def profile_of(part: Part, features: tuple[str, ...], clusters: Sequence[int]) -> Profile:
+    """The profile of all rows from what is known of them."""
     empty = part.counts == 0
     mean = np.where(empty, np.nan, part.mean)
     std = np.where(empty, np.nan, np.sqrt(part.squares / np.maximum(part.counts, 1)))
-    quantiles = np.full((n_clusters, len(LEVELS), part.mean.shape[1]), np.nan)
-    for cluster in range(n_clusters):
+    rest, effect = effect_sizes(part.counts, part.mean, part.squares)
+    quantiles = np.full((len(mean), len(LEVELS), mean.shape[1]), np.nan)
+    for cluster in range(len(mean)):
         rows = part.rows[part.labels == cluster]
-        for feature in range(rows.shape[1]):
-            values = rows[:, feature][np.isfinite(rows[:, feature])]
-            if len(values):
-                quantiles[cluster, :, feature] = np.quantile(values, LEVELS)
-    return part.sizes, mean, std, effect_sizes(part.counts, part.mean, part.squares), quantiles
+        for feature in np.flatnonzero(np.isfinite(rows).any(axis=0)):
+            values = rows[:, feature]
+            quantiles[cluster, :, feature] = np.quantile(values[np.isfinite(values)], LEVELS)
+    return Profile(features, part.sizes, mean, std, effect, LEVELS, quantiles, tuple(map(int, clusters)), rest)
 
 
-def effect_sizes(counts: FloatArray, mean: FloatArray, squares: FloatArray) -> FloatArray:
-    """Cohen's d of each cluster against all others (K, d), from counts, means and sums of squared differences to them.
+def effect_sizes(counts: FloatArray, mean: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means of all other clusters, and Cohen's d of each cluster against them (K, d).
+
+    They follow from the counts, means and sums of squared differences to the means of each cluster.
 
     Examples
     --------
-    >>> effect_sizes(np.array([[5.0], [5.0]]), np.array([[0.0], [3.0]]), np.array([[4.0], [4.0]]))
+    >>> effect_sizes(np.array([[5.0], [5.0]]), np.array([[0.0], [3.0]]), np.array([[4.0], [4.0]]))[1]
     array([[-3.],
            [ 3.]])
     """
-    effect = np.zeros_like(mean)
+    rest, effect = np.full_like(mean, np.nan), np.zeros_like(mean)
     for cluster in range(len(mean)):
         others = np.arange(len(mean)) != cluster
         n_here, n_rest = counts[cluster], counts[others].sum(axis=0)
         with np.errstate(all="ignore"):
-            rest = (counts[others] * mean[others]).sum(axis=0) / n_rest
-            spread = squares.sum(axis=0) + (counts[others] * (mean[others] - rest) ** 2).sum(axis=0)
-            pooled = np.sqrt(spread / np.maximum(1, n_here + n_rest - 2))
-            difference = mean[cluster] - rest
-            noise = ROUNDING * np.maximum(np.abs(mean[cluster]), np.abs(rest))
+            rest[cluster] = (counts[others] * mean[others]).sum(axis=0) / n_rest
+            between = (counts[others] * (mean[others] - rest[cluster]) ** 2).sum(axis=0)
+            pooled = np.sqrt((squares.sum(axis=0) + between) / np.maximum(1, n_here + n_rest - 2))
+            difference = mean[cluster] - rest[cluster]
+            noise = ROUNDING * np.maximum(np.abs(mean[cluster]), np.abs(rest[cluster]))
             ratio = np.clip(difference / pooled, -LARGEST_EFFECT, LARGEST_EFFECT)
         effect[cluster] = np.where((np.abs(difference) > noise) & (n_here > 0) & (n_rest > 0), ratio, 0.0)
-    return np.nan_to_num(effect)
+    return rest, np.nan_to_num(effect)

@@ -12,9 +12,8 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import InvalidDataError, NotAResultError
+from cns_dask.errors import NotAResultError
 from cns_dask.execution.memory import MemoryRecord
-from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED
 from cns_dask.inputs.preprocess import Transform
@@ -24,8 +23,10 @@ from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
 from cns_dask.results.clusterings import absorption_at, choice_at, is_solved, sources_at, stored_evidence
 from cns_dask.results.description import Description, check_description, read_description, stored_transform
+from cns_dask.results.explaining import Explained
+from cns_dask.results.fit_rows import same_rows
 from cns_dask.results.history import Changes
-from cns_dask.results.samples import Sample, sample_in_words
+from cns_dask.results.samples import Sample
 from cns_dask.results.scales import Layer, Scale, layers_of, stable_scales, tree_of
 from cns_dask.results.skipped import with_skipped
 from cns_dask.settings import Grid, Settings, check_integer
@@ -38,7 +39,7 @@ from cns_dask.storage.locations import Location
 from cns_dask.storage.store import ResultStore, open_store
 
 
-class Result:
+class Result(Explained):
     """The outcome of a fit. Arrays with one row per data row are lazy Dask arrays; the others are NumPy arrays.
 
     Examples
@@ -57,14 +58,6 @@ class Result:
     @cached_property
     def _description(self) -> Description:
         return read_description(self._store)
-
-    def __repr__(self) -> str:
-        choice = self.choice
-        sample = "" if self.sample is None else sample_in_words(self.sample, self.n_rows)
-        return (
-            f"<Result: {self.n_rows} rows, k = {choice.n_neighbors}, lam = {choice.lam:.4g}, at {self.path}. "
-            f"{self.verdict.sentence}{sample and ' '}{sample}>"
-        )
 
     @property
     def path(self) -> str:
@@ -330,7 +323,7 @@ class Result:
         if data is not None and self.sample is not None:
             from cns_dask.results.assignment import assigned_at
 
-            X = self._same_rows(data, options).X.rechunk({0: codes.chunks[0]})
+            X = same_rows(self, data, options).X.rechunk({0: codes.chunks[0]})
             return assigned_at(self, X, codes, counts, choice, stored)
         return with_skipped(stored.lazy(), None, choice.n_clusters, codes, counts, noise=settings.noise)
 
@@ -450,7 +443,7 @@ class Result:
         >>> result.to_dataframe(memberships=False).compute().groupby("cluster").size().tolist()
         [116, 48, 76, 60]
         """
-        rows = None if data is None else self._same_rows(data, options)
+        rows = None if data is None else same_rows(self, data, options)
         names = {"labels": (CLUSTER, None), "confidence": (CONFIDENCE, None), "memberships": ("", self.clusters)}
         if not memberships:
             del names["memberships"]
@@ -503,18 +496,10 @@ class Result:
         >>> dict(result.to_xarray().sizes)
         {'row': 300, 'cluster': 4}
         """
-        form = None if data is None else self._same_rows(data, options).form
+        form = None if data is None else same_rows(self, data, options).form
         choice = self.choice
         details = {"n_neighbors": choice.n_neighbors, "lam": choice.lam, "criterion": choice.value, "result": self.path}
         return dataset_of(self._clustering, self.clusters, form, details)
-
-    def _same_rows(self, data: Any, options: dict[str, Any]) -> Data:
-        rows = open_data(data, defaults=self.read_options, min_rows=1, **options)
-        if rows.X.shape[0] != self.n_rows:
-            raise InvalidDataError(
-                f"The data have {rows.X.shape[0]} rows, but {self.n_rows} were clustered. Give the data of the fit."
-            )
-        return rows
 
     @classmethod
     def at_path(cls, path: str) -> Result:

@@ -76,7 +76,7 @@ def principal_plane(result: Result, shown: Clustering, data: Any = None) -> Plan
     """
     points, transform = result.points, result.transform
     assert points is not None
-    if result.sample is not None and data is not None:
+    if result.sample is not None and data is not None and data.X.shape[1] == transform.n_features:
         labels, confidence, rows = shown.labels, shown.confidence, None
         raw = data.X.rechunk({0: labels.chunks[0]})
         points = raw.map_blocks(

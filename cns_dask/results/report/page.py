@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import OutputError
+from cns_dask.results.fit_rows import same_features
 from cns_dask.results.history import changes_in_words
 from cns_dask.results.profile import label_positions
 from cns_dask.results.quality import quality_in_words
@@ -93,8 +94,8 @@ def write_report(
         raise OutputError(f"{path} is not a file, but a folder or a device. Give the name of a file.")
     if exists and not overwrite:
         raise OutputError(f"{path} already exists. Choose another page, or overwrite it.")
-    rows = None if data is None else result._same_rows(data, options)
-    page = _template().render(_variables(result, rows, data, coordinates, n_clusters))
+    opened = (None, None) if data is None else same_features(result, data, options)
+    page = _template().render(_variables(result, opened, data, coordinates, n_clusters))
     try:
         target.parent.write(target.name, page.encode("utf-8", "replace"))
     except OSError as error:
@@ -126,11 +127,13 @@ class MapSample:
     box: Box
 
 
-def _variables(result: Result, rows: Any, data: Any, coordinates: Any, n_clusters: int | None) -> dict[str, Any]:
-    """What the template shows."""
-    shown = collect(result, n_clusters, rows)
+def _variables(
+    result: Result, opened: tuple[Any, Any], data: Any, coordinates: Any, n_clusters: int | None
+) -> dict[str, Any]:
+    """What the template shows; `opened` are the rows of the data and the names of their features."""
+    shown = collect(result, n_clusters, *opened)
     is_own = coordinates is None or (isinstance(coordinates, str) and coordinates in (PRINCIPAL, GRAPH))
-    source = rows if is_own else data
+    source = opened[0] if is_own else data
     plane = plane_of(result, shown.clustering, shown.affinity, source, coordinates)
     layers = layers_of(shown)
     sample = _sample(plane, shown, [plane.of(layer.labels, result) for layer in layers])

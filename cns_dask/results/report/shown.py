@@ -70,8 +70,10 @@ class Shown:
         return float(np.max(self.affinity - np.diag(np.diag(self.affinity)), initial=0))
 
 
-def collect(result: Result, n_clusters: int | None, data: Data | None) -> Shown:
-    """Count what a page shows: the chosen clusters, or another number of them."""
+def collect(
+    result: Result, n_clusters: int | None = None, data: Data | None = None, features: Sequence[str] | None = None
+) -> Shown:
+    """Count what a page shows: the chosen clusters, or another number of them; features of `data` if it is given."""
     is_other = n_clusters is not None and n_clusters != result.choice.n_clusters
     if is_other:
         clustering = result.at(n_clusters)
@@ -88,7 +90,7 @@ def collect(result: Result, n_clusters: int | None, data: Data | None) -> Shown:
         confidence_counts=np.asarray(over_blocks(clustering, confidence_block, sum, numbers)),
         overlap=overlap_of(clustering),
         exemplars=deepest_rows(clustering, clusters, EXEMPLARS),
-        profile=_profile(result, clustering, clusters, data),
+        profile=_profile(result, clustering, clusters, data, features),
     )
 
 
@@ -107,12 +109,17 @@ def confidence_block(
     return np.asarray(counts.reshape(len(clusters), BINS))
 
 
-def _profile(result: Result, clustering: Clustering, clusters: Sequence[int], data: Data | None) -> Profile | None:
+def _profile(
+    result: Result,
+    clustering: Clustering,
+    clusters: Sequence[int],
+    data: Data | None,
+    features: Sequence[str] | None,
+) -> Profile | None:
     """Features of the clusters: of the data, or of the stored rows where scaling can be undone; else None."""
     labels: Any = clustering.labels
     if data is not None:
-        names = feature_names(data.names or result.columns, data.X.shape[1])
-        return profile_rows(data.X, labels, len(clusters), names, clusters)
+        return profile_rows(data.X, labels, len(clusters), features, clusters)
     if result.points is None or result.transform.components is not None or result.transform.normalize:
         return None
     transform = result.transform
