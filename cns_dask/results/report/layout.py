@@ -37,7 +37,8 @@ def place_clusters(affinity: FloatArray) -> tuple[FloatArray, FloatArray]:
     nodes = _spring(_spectral(weights), weights)
     gaps = np.linalg.norm(nodes[:, None] - nodes[None], axis=2)
     np.fill_diagonal(gaps, np.inf)
-    return nodes, SPREAD * gaps.min(axis=1)
+    nearest = gaps.min(axis=1)
+    return nodes, SPREAD * np.minimum(nearest, 1.3 * np.median(nearest))
 
 
 def _spectral(weights: FloatArray) -> FloatArray:

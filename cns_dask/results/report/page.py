@@ -20,7 +20,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.errors import OutputError
+from cns_dask.errors import InvalidSettingError, OutputError
 from cns_dask.results.fit_rows import same_features
 from cns_dask.results.history import changes_in_words
 from cns_dask.results.profile import label_positions
@@ -94,6 +94,8 @@ def write_report(
         raise OutputError(f"{path} is not a file, but a folder or a device. Give the name of a file.")
     if exists and not overwrite:
         raise OutputError(f"{path} already exists. Choose another page, or overwrite it.")
+    if data is None and options:
+        raise InvalidSettingError(f"{', '.join(options)} say what of the data is read. Give the data too.")
     opened = (None, None) if data is None else same_features(result, data, options)
     page = _template().render(_variables(result, opened, data, coordinates, n_clusters))
     try:
@@ -148,12 +150,7 @@ def _variables(
     script = Markup((FOLDER / "script.js").read_text(encoding="utf-8"))
     choice = result.choice_at(n_clusters)
     clear = shown.confidence_counts[:, shown.confidence_counts.shape[1] // 2 :].sum() / max(1, int(shown.sizes.sum()))
-    words = (
-        f"{number(len(sample.rows))} rows as points"
-        + (f" over an image of {number(n_drawn)} rows" if counts is not None else "")
-        + f", in the colours of {len(shown.clusters)} clusters, pale where the confidence is below 0.5. "
-        + f"Axes: {clean(plane.words)}."
-    )
+    words = _map_words(plane, shown, len(sample.rows), n_drawn)
     return {
         "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         "script": script,
@@ -199,6 +196,16 @@ def _variables(
     }
 
 
+def _map_words(plane: Plane, shown: Shown, n_points: int, n_drawn: int) -> str:
+    """What the map shows."""
+    rows = "rows of the sample" if shown.result.sample is not None and plane.rows is not None else "rows"
+    image = f" over an image of {number(n_drawn)} rows" if n_drawn > n_points else ""
+    return (
+        f"{number(n_points)} {rows} as points{image}, in the colours of {len(shown.clusters)} clusters, pale where the "
+        f"confidence is below 0.5. Axes: {clean(plane.words)}."
+    )
+
+
 def _facts(result: Result, shown: Shown, clear: float) -> list[tuple[str, str, str]]:
     """The numbers that everybody asks for first: name, value, and what it means."""
     found = ("given", "the graph came from the caller")
@@ -222,7 +229,7 @@ def _sample(plane: Plane, shown: Shown, layers: list[Any]) -> MapSample:
     """Evenly spaced rows of the plane."""
     n_drawn = int(plane.labels.shape[0])
     every = slice(None, None, max(1, -(-n_drawn // SAMPLE_ROWS)))
-    numbers = np.arange(n_drawn)[every] if plane.rows is None else plane.rows[every]
+    numbers = np.arange(0, n_drawn, every.step) if plane.rows is None else plane.rows[every]
     wanted = [plane.xy[every], plane.labels[every], plane.confidence[every], numbers, *(each[every] for each in layers)]
     xy, labels, confidence, rows, *others = dask.compute(*wanted)
     box = box_of(xy, is_square=plane.is_square)

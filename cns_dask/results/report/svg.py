@@ -123,7 +123,7 @@ def number(value: float) -> str:
         return "\u2013"
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}".replace(",", "\u202f").replace("-", MINUS)
-    return f"{value:.3g}".replace("-", MINUS) if abs(value) < 1e4 else number(round(value))
+    return f"{value:.3g}".replace("-", MINUS) if abs(value) < 999.5 else number(round(value))
 
 
 def compact(value: float) -> str:
