@@ -98,16 +98,16 @@ def test_rows_can_be_reached_by_the_keyboard(shown):
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("3", "cluster 3: "),
+        ("3", "cluster 3: {} rows"),
         ("row 20", "row 20 ·"),
         ("row 9999", "Row 9999 is not among the points"),
         ("zzz", "Nothing"),
     ],
 )
-def test_clusters_and_rows_are_found(shown, query, told):
+def test_clusters_and_rows_are_found(shown, result, query, told):
     shown.evaluate(f"document.getElementById('query').value = {query!r}")
     shown.evaluate("document.querySelector('#search button').click()")
-    assert shown.evaluate("document.getElementById('told').textContent").startswith(told)
+    assert shown.evaluate("document.getElementById('told').textContent").startswith(told.format(result.sizes()[3]))
     lit = shown.evaluate("[...document.querySelectorAll('#legend a.on')].map((each) => each.dataset.cluster).join()")
     assert lit == ("3" if query == "3" else "")
 

@@ -117,30 +117,37 @@ def criterion_chart(surface: FloatArray, grid: Grid, chosen: Choice) -> Markup:
     )
 
 
+def best_by_grid_point(surface: FloatArray, grid: Grid) -> list[tuple[int, float, int, float]]:
+    """The number of clusters with the largest criterion of every k and lam, and that criterion, where there is one."""
+    filled = np.where(np.isnan(surface), -np.inf, surface)
+    best, at_K = filled.max(axis=2), filled.argmax(axis=2) + 1
+    return [
+        (k, lam, int(at_K[row, column]), float(best[row, column]))
+        for row, k in enumerate(grid.ks)
+        for column, lam in enumerate(grid.lams)
+        if np.isfinite(best[row, column])
+    ]
+
+
 def surface_chart(surface: FloatArray, grid: Grid, paper: Choice) -> Markup:
     """The largest criterion of every (k, lam), and the number of clusters where it is reached."""
     rows, columns = len(grid.ks), len(grid.lams)
     left, top, cell, height = 62.0, 30.0, min(78.0, (WIDTH - 70) / columns), 40.0
-    filled = np.where(np.isnan(surface), -np.inf, surface)
-    best, at_K = filled.max(axis=2), filled.argmax(axis=2) + 1
-    known = best[np.isfinite(best)]
-    low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    best = best_by_grid_point(surface, grid)
+    values = [value for *_, value in best]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
     cells = []
-    for row, k in enumerate(grid.ks):
-        for column, lam in enumerate(grid.lams):
-            value, K = float(best[row, column]), int(at_K[row, column])
-            x, y = left + column * cell, top + row * height
-            if not np.isfinite(value):
-                continue
-            share = 0.08 + 0.62 * (value - low) / max(high - low, 1e-300)
-            is_chosen = (k, lam) == (paper.n_neighbors, paper.lam)
-            cells += [
-                rectangle(x + 1, y + 1, cell - 2, height - 2, fill_opacity=float(share), class_="heat"),
-                text(f"K = {K}", x + cell / 2, y + 17, "cell strong" if is_chosen else "cell", "middle"),
-                text(f"{value:.3g}", x + cell / 2, y + 32, "cell small", "middle"),
-            ]
-            if is_chosen:
-                cells.append(rectangle(x + 1, y + 1, cell - 2, height - 2, class_="outline"))
+    for k, lam, K, value in best:
+        x, y = left + grid.lams.index(lam) * cell, top + grid.ks.index(k) * height
+        share = 0.08 + 0.62 * (value - low) / max(high - low, 1e-300)
+        is_chosen = (k, lam) == (paper.n_neighbors, paper.lam)
+        cells += [
+            rectangle(x + 1, y + 1, cell - 2, height - 2, fill_opacity=float(share), class_="heat"),
+            text(f"K = {K}", x + cell / 2, y + 17, "cell strong" if is_chosen else "cell", "middle"),
+            text(f"{value:.3g}", x + cell / 2, y + 32, "cell small", "middle"),
+        ]
+        if is_chosen:
+            cells.append(rectangle(x + 1, y + 1, cell - 2, height - 2, class_="outline"))
     bottom = top + rows * height
     names = [text(f"k = {k}", left - 8, top + row * height + 24, "tick", "end") for row, k in enumerate(grid.ks)]
     names += [

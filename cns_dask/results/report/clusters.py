@@ -88,6 +88,8 @@ def _features(shown: Shown, at: int) -> list[Feature]:
     found = []
     for feature in np.argsort(-np.abs(effects), kind="stable")[:TOP_FEATURES].tolist():
         effect = float(effects[feature])
+        if not effect:
+            continue
         length = 50 * min(abs(effect) / longest, 1)
         low, high = (float(profile.quantiles[at, level, feature]) for level in (quarter, three))
         found.append(

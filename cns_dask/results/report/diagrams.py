@@ -25,6 +25,7 @@ from cns_dask.results.report.svg import (
 
 MAP_WIDTH, MAP_HEIGHT = 960, 720
 CLEAR = 0.5  # confidence above which a row is drawn with its full colour
+MOST_NAMES = 60  # of clusters on the map
 MANY = 24  # clusters, whose names are smaller
 FAR = 2.5  # percent of the map by which a name is moved before a line shows from where
 LEAST_EDGE = 0.01  # share of a cluster that lies in another one, to be drawn
@@ -84,9 +85,10 @@ def _leader(pill: Pill) -> Markup:
 
 
 def pills(share: FloatArray, at: IntArray, clusters: Sequence[int], colors: Sequence[str]) -> list[Pill]:
-    """Names of clusters where most of their rows are, moved apart where they would overlap."""
+    """Names of the largest clusters where most of their rows are, moved apart where they would overlap."""
     found, shown = [], []
-    for cluster in range(len(clusters)):
+    sizes = np.bincount(at[at >= 0], minlength=len(clusters))
+    for cluster in np.sort(np.argsort(-sizes, kind="stable")[:MOST_NAMES]).tolist():
         rows = share[at == cluster]
         if len(rows):
             median = np.median(rows, axis=0)

@@ -184,6 +184,10 @@ def _variables(
         "evidence": charts.evidence_chart(result.evidence.total, choice.n_clusters, LEAST_STRUCTURE),
         "evidence_total": result.evidence.total.tolist(),
         "criterion": charts.criterion_chart(result.criterion, result.grid, result.selection.paper),
+        "grid_rows": [
+            (k, f"{lam:.4g}", K, f"{value:.4g}")
+            for k, lam, K, value in charts.best_by_grid_point(result.criterion, result.grid)
+        ],
         "surface": charts.surface_chart(result.criterion, result.grid, result.selection.paper),
         "confidence": charts.confidence_chart(shown.confidence_counts.sum(axis=0)),
         "confidence_counts": shown.confidence_counts.sum(axis=0).tolist(),

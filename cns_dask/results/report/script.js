@@ -49,6 +49,7 @@
     context.scale(ratio, ratio);
     const other = level !== levels[own];
     map.classList.toggle("other", other);
+    document.body.classList.toggle("other-level", other);
     const size = (data.image && !other ? 1.1 : xs.length < 800 ? 3 : 2.1) * Math.min(1, Math.max(0.6, width / 800));
     for (const clear of [false, true]) {
       for (let at = 0; at < xs.length; at++) {
@@ -63,6 +64,7 @@
       }
     }
     context.globalAlpha = 1;
+    if (other) drawNames(width, height);
     if (focus >= 0) {
       const [x, y] = place(focus);
       context.strokeStyle = getComputedStyle(root).getPropertyValue("--ink");
@@ -73,6 +75,36 @@
     }
     map.querySelector(".density")?.style.setProperty("opacity", chosen === null ? 1 : 0.25);
     for (const pill of map.querySelectorAll(".pills .pill")) pill.classList.toggle("dim", chosen !== null && +pill.dataset.cluster !== chosen);
+  }
+
+  // the page's own names are of its own clusters
+  function drawNames(width, height) {
+    const sums = level.names.map(() => [0, 0, 0]);
+    for (let at = 0; at < xs.length; at++) {
+      const sum = sums[level.at[at]];
+      if (sum) { const [x, y] = place(at); sum[0] += x; sum[1] += y; sum[2]++; }
+    }
+    context.font = "600 12px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    sums.forEach(([x, y, count], cluster) => {
+      if (!count) return;
+      const name = String(level.names[cluster]), half = context.measureText(name).width / 2 + 6;
+      const left = (x / count) * width, top = (y / count) * height, color = level.colors[cluster];
+      context.fillStyle = color;
+      context.strokeStyle = getComputedStyle(root).getPropertyValue("--card");
+      context.lineWidth = 1.5;
+      context.beginPath();
+      context.roundRect(left - half, top - 9, 2 * half, 18, 9);
+      context.fill();
+      context.stroke();
+      context.fillStyle = isBright(color) ? "#000" : "#fff";
+      context.fillText(name, left, top + 0.5);
+    });
+  }
+  function isBright(color) {
+    const [r, g, b] = [1, 3, 5].map((at) => (parseInt(color.slice(at, at + 2), 16) / 255) ** 2.2);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18;
   }
 
   function describe(at) {
@@ -148,7 +180,7 @@
     if (!query.startsWith("row") && level.names.includes(wanted)) {
       select(wanted);
       show(-1, false);
-      const card = byId(`cluster-${wanted}`), size = card?.querySelector("h3 span");
+      const card = byId(`cluster-${wanted}`), size = card?.querySelector("h3 > span:not(.pill)");
       told.textContent = `cluster ${wanted}${size && level === levels[own] ? `: ${size.textContent}` : ""}`;
       return;
     }

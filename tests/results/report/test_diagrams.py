@@ -30,6 +30,12 @@ def test_names_in_one_spot_are_moved_apart():
     assert len(np.unique(moved.round(4), axis=0)) == 5
 
 
+def test_the_largest_clusters_are_named():
+    at = np.repeat(np.arange(100), np.arange(1, 101))
+    names = pills(np.random.default_rng(0).random((len(at), 2)), at, list(range(100)), cluster_colors(100))
+    assert [pill.cluster for pill in names] == list(range(40, 100))
+
+
 def test_every_row_is_a_dot_in_the_colour_of_its_cluster():
     share, at = np.random.default_rng(0).random((50, 2)), np.arange(50) % 2
     confidence = np.linspace(0, 1, 50)

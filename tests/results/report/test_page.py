@@ -211,6 +211,20 @@ def test_a_page_does_not_depend_on_workers(blobs, tmp_path, small_chunks, cluste
     assert written(tmp_path, stored, str(tmp_path / "x.npy")) == on_workers
 
 
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (np.zeros((30, 2)), {}),
+        (np.random.default_rng(0).random((6, 2)), {}),
+        (np.random.default_rng(0).random((300, 6)), {"n_clusters": 1}),
+        (np.random.default_rng(0).random((300, 3)) + 1, {"metric": "cosine", "noise": True}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_odd_data_have_a_page(rows, settings, tmp_path):
+    Page(written(tmp_path, CNS(**settings).fit(rows).result_))
+
+
 def test_a_large_page_stays_small(tmp_path):
     rng = np.random.default_rng(0)
     centers = 6 * rng.standard_normal((60, 35))
