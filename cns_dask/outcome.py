@@ -111,6 +111,7 @@ def describe(
         grid_residual=_as_json(grid.grid_residual),
         versions={name: version(name) for name in RECORDED_VERSIONS},
         seconds=run.progress.seconds,
+        started=run.progress.started,
         memory=memory.record(),
         features=None if job.data is None else _storable_names(job.data.names),
         read_options={} if job.data is None else job.data.options,

@@ -73,6 +73,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.started: dict[str, float] = {}  # when each stage began, in seconds since 1970
         self.pace = Pace()
 
     def expect(self, seconds: Mapping[str, float]) -> None:
@@ -84,6 +85,7 @@ class Progress:
         """Run a stage of `total` pieces; call what is yielded after each of them."""
         started = time.perf_counter()
         self.pace.begin(name)
+        self.started[name] = time.time()
         self._begin(name, total)
         try:
             yield self._advance
@@ -110,7 +112,8 @@ class PartProgress(Progress):
     """Stages of a part of a run, told by the progress of the whole with a word in front."""
 
     def __init__(self, whole: Progress, word: str) -> None:
-        self._whole, self._word, self.seconds = whole, word, whole.seconds
+        self._whole, self._word = whole, word
+        self.seconds, self.started = whole.seconds, whole.started
 
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Tell which stages of the part will run."""

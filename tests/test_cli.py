@@ -146,11 +146,26 @@ def test_show_and_report_of_another_number_of_clusters(folder):
     assert "<h1>2 clusters in 600 rows</h1>" in page
     assert "2 clusters, as asked for." in page
     for cluster, size in enumerate(sizes):
-        assert f"<tr><td>{cluster}</td><td>{size}</td>" in page
+        assert f'<tr><th scope="row">{cluster}</th><td>{size}</td>' in page
     for command in ("show", "report"):
         failed = cns(command, "clusters.zarr", "--n-clusters", 999, cwd=folder)
         assert failed.returncode == 2
         assert "--n-clusters must be an integer from 1 to 50. Got 999" in " ".join(failed.stderr.split())
+
+
+def test_a_report_with_data_and_coordinates(folder, tmp_path):
+    rows = np.load(folder / "x.npy")
+    table = pd.DataFrame(rows).add_prefix("x").assign(east=rows[:, 0], north=rows[:, 1])
+    table.to_parquet(tmp_path / "t.parquet")
+    given = ("report", folder / "clusters.zarr", tmp_path / "t.parquet", "--columns", "x0,x1,x2,x3,x4")
+    done = cns(*given, "--coordinates", "east,north", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Axes: east and north." in page
+    assert '<bdi class="feature">x0</bdi>' in page
+    failed = cns("report", folder / "clusters.zarr", "--coordinates", "east,north", "--overwrite", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "are part of the data. Give the data too" in " ".join(failed.stderr.split())
 
 
 def test_fit_show_and_report_of_a_sample(tmp_path):
@@ -168,7 +183,7 @@ def test_fit_show_and_report_of_a_sample(tmp_path):
     assert "rows of the sample" in other
     assert cns("report", "s.zarr", cwd=tmp_path).returncode == 0
     page = (tmp_path / "report.html").read_text()
-    assert f"Sample: {sample.n_rows} of 2500 rows were clustered" in page
+    assert f"<dt>Sample</dt><dd>{sample.n_rows} of 2500 rows were clustered" in page
     assert cns("report", "s.zarr", "--overwrite", "--n-clusters", 2, cwd=tmp_path).returncode == 0
     assert "rows of the sample" in (tmp_path / "report.html").read_text()
     again = cns("fit", "x.npy", "--out", "t.parquet", "--sample", 1100, cwd=tmp_path)
@@ -306,7 +321,9 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
         assert f"result: {name}/clusters.zarr" in done.stdout
         assert f'open_result("{name}/clusters.zarr")' in done.stdout
         assert open_result(tmp_path / name / "clusters.zarr").n_rows == 3000
-        assert (tmp_path / name / "report.html").read_text(encoding="utf-8").count("<svg") == 4
+        page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
+        assert "6 clusters in 3\u202f000 rows" in page
+        assert "Features by cluster" in page
     assert cns("demo", "cns-dask-demo", cwd=tmp_path).returncode == 2
     assert cns("demo", "cns-dask-demo", "--overwrite", cwd=tmp_path).returncode == 0
 

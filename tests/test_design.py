@@ -27,8 +27,8 @@ DOORS = {
     "anndata": ["inputs/anndatas"],
     "pynndescent": ["neighbors/descent"],
     "llvmlite": ["smoothing/row_kernel"],
-    "jinja2": ["results/report"],
-    "matplotlib": ["results/plots", "results/report"],
+    "jinja2": ["results/report/page"],
+    "matplotlib": ["results/plots"],
     "typer": ["cli/app", "cli/commands", "cli/explain", "cli/options", "cli/show", "cli/support"],
     "yaml": ["config"],
 }

@@ -258,8 +258,20 @@ def show(result: ResultArgument, n_clusters: OtherNumber = None, as_json: AsJson
 
 
 @app.command()
+@with_options(read=DataOptions)
 def report(
     result: ResultArgument,
+    data: Annotated[
+        str | None, typer.Argument(help=f"The data of the fit, to show all features. {FORMS}", show_default=False)
+    ] = None,
+    read: Any = None,
+    coordinates: Annotated[
+        str | None,
+        typer.Option(
+            help="Where rows are on the map: principal, graph, two columns of DATA (x,y), obsm/X_umap, or a file.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("report.html"),
     overwrite: Annotated[bool, typer.Option(help="Replace an existing page.")] = False,
     n_clusters: OtherNumber = None,
@@ -269,7 +281,9 @@ def report(
     from cns_dask.results.report import write_report
     from cns_dask.results.result import open_result
 
-    write_report(open_result(result), out, overwrite=overwrite, n_clusters=n_clusters)
+    options = {name: value for name, value in asdict(read).items() if value is not None}
+    shown: dict[str, Any] = {"coordinates": coordinates, "n_clusters": n_clusters, "overwrite": overwrite}
+    write_report(open_result(result), out, data, **shown, **options)
     typer.echo(f"report: {out}")
 
 

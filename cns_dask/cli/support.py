@@ -69,7 +69,7 @@ def demo(
     result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
     print_result(result)
     typer.echo(f"result: {out}")
-    write_report(result, page, overwrite=overwrite)
+    write_report(result, page, demo_points(), overwrite=overwrite)
     typer.echo(
         f"report: {page}\n\nopen the result in Python:\n"
         f"    from cns_dask import open_result\n"

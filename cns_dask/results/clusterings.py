@@ -53,8 +53,7 @@ def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:
 
 def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: float, seed: int) -> StoredArray:
     """The absorption at the representatives of each cluster (n, K), solved for if it is not there yet."""
-    name = f"{choice.selection}-{choice.n_neighbors}-{choice.lam:.6g}-{choice.n_clusters}"
-    folder, of_result = store.location / "at" / name, digest(store.attributes.get("fingerprint"))
+    folder, of_result = _place(store, choice)
     if _is_complete(folder, of_result):
         return StoredArray(open_group(folder, strict=True)["absorption"], owner=store)
     indices, by_cluster = store.array("graph/indices"), sources.by_cluster()
@@ -63,7 +62,7 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
         target = _create(folder, indices, len(by_cluster))
     except (OSError, StoreError):
         owner = TemporaryFolder()
-        folder = owner.location / name
+        folder = owner.location / folder.name
         target = _create(folder, indices, len(by_cluster))
     width = BLOCK_WIDTHS[0]
     tasks = [
@@ -76,6 +75,17 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     warn_if_not_converged(residual, "tol", tol, "memberships may be off by as much")
     open_group(folder, "r+").attrs.update({COMPLETE: of_result})
     return StoredArray(open_group(folder, strict=True)["absorption"], owner=owner or store)
+
+
+def is_solved(store: ResultStore, choice: Choice) -> bool:
+    """Whether the absorption of a choice is kept in the result, so that nothing has to be solved for."""
+    return _is_complete(*_place(store, choice))
+
+
+def _place(store: ResultStore, choice: Choice) -> tuple[Location, str]:
+    """Where the absorption of a choice is kept, and the mark of the result that it belongs to."""
+    name = f"{choice.selection}-{choice.n_neighbors}-{choice.lam:.6g}-{choice.n_clusters}"
+    return store.location / "at" / name, digest(store.attributes.get("fingerprint"))
 
 
 def _is_complete(folder: Location, of_result: str) -> bool:

@@ -45,6 +45,7 @@ class Description:
     versions: dict[str, str]
     seconds: dict[str, float]  # by stage
     memory: MemoryRecord
+    started: dict[str, float] = field(default_factory=dict)  # when each stage began, in seconds since 1970
     features: list[Name] | None = None  # names, if the data had some
     read_options: dict[str, str | list[Name]] = field(default_factory=dict)  # with which the data were opened
     transform: TransformSummary | None = None  # None for a graph alone

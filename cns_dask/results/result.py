@@ -13,6 +13,7 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import NotAResultError
+from cns_dask.execution.memory import MemoryRecord
 from cns_dask.inputs.forms import Data
 from cns_dask.inputs.missing import CLUSTERED
 from cns_dask.inputs.preprocess import Transform
@@ -20,7 +21,7 @@ from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE, LazyTable, frame_of
 from cns_dask.inputs.xarrays import dataset_of
 from cns_dask.neighbors.cells import Cells, stored_cells
 from cns_dask.neighbors.graph import NeighborGraph, stored_graph
-from cns_dask.results.clusterings import absorption_at, choice_at, sources_at, stored_evidence
+from cns_dask.results.clusterings import absorption_at, choice_at, is_solved, sources_at, stored_evidence
 from cns_dask.results.description import Description, check_description, read_description, stored_transform
 from cns_dask.results.explaining import Explained
 from cns_dask.results.fit_rows import same_rows
@@ -233,6 +234,16 @@ class Result(Explained):
         return max(memory.peak_bytes.values()), max(memory.planned_bytes.values())
 
     @property
+    def memory_record(self) -> MemoryRecord:
+        """Memory of every process: planned, used at most, and used at some moments of the run."""
+        return self._description.memory
+
+    @property
+    def started(self) -> dict[str, float]:
+        """When each stage began, in seconds since 1970; empty for results of older versions."""
+        return self._description.started
+
+    @property
     def graph(self) -> NeighborGraph:
         """The kNN graph at the largest k, and its recall if it is approximate."""
         return stored_graph(self._store)
@@ -300,12 +311,7 @@ class Result(Explained):
         (300, 4)
         """
         choice = self.choice_at(n_clusters, selection)
-        if (choice.n_neighbors, choice.lam, choice.n_clusters, choice.selection) == (
-            self.choice.n_neighbors,
-            self.choice.lam,
-            self.choice.n_clusters,
-            self.choice.selection,
-        ):
+        if self._is_chosen(choice):
             return self._clustering
         sources = sources_at(self._store, self.grid, choice)
         settings = self.settings
@@ -337,6 +343,28 @@ class Result(Explained):
             return self.choice
         settings = self.settings if selection is None else replace(self.settings, selection=selection)
         return choice_at(self._store, self.grid, self.evidence, settings, n_clusters)
+
+    def is_solved(self, n_clusters: int | None = None, selection: str | None = None) -> bool:
+        """Whether `at` has all that it needs in the store, and nothing to solve for.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> demo_result().is_solved(selection="auto"), demo_result().is_solved(n_clusters=7)
+        (True, False)
+        """
+        choice = self.choice_at(n_clusters, selection)
+        return self._is_chosen(choice) or is_solved(self._store, choice)
+
+    def _is_chosen(self, choice: Choice) -> bool:
+        """Whether it is the choice of the fit, whose answers are stored."""
+        own = self.choice
+        return (choice.n_neighbors, choice.lam, choice.n_clusters, choice.selection) == (
+            own.n_neighbors,
+            own.lam,
+            own.n_clusters,
+            own.selection,
+        )
 
     def numbers(self) -> list[int]:
         """Number of every cluster, in the order of the columns of the stored absorption.

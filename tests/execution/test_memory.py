@@ -1,6 +1,7 @@
 """The memory of this process; that of workers is watched in tests/integration/test_memory.py."""
 
 import os
+import time
 from dataclasses import asdict
 
 import dask
@@ -8,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cns_dask.execution.memory import Memory, peak, reset_peak, watched_memory
+from cns_dask.execution.memory import MOST_MOMENTS, Memory, peak, reset_peak, watched_memory
 
 MIB = 2**20
 
@@ -53,6 +54,7 @@ def test_a_run_without_workers_is_planned_and_measured_for_this_machine():
         "planned_bytes": {"this machine": 3 * MIB},
         "peak_bytes": memory.peaks,
         "short_of_memory": {},
+        "moments": [asdict(moment) for moment in memory.moments],
     }
 
 
@@ -79,3 +81,25 @@ class Scheduler:
     def scheduler_info(self, n_workers):
         assert n_workers == -1  # all of them
         return {"workers": self.workers}
+
+
+def test_what_this_process_does_is_seen_now_and_then(monkeypatch):
+    monkeypatch.setattr("cns_dask.execution.memory.POLL_SECONDS", 0.08)
+    began = time.time()
+    with watched_memory(lambda threads: 1) as memory:
+        while len(memory.moments) < 4:
+            sum(range(10_000))
+    assert all(began - 0.1 <= moment.time <= time.time() + 0.1 for moment in memory.moments)
+    assert all(moment.used["this machine"][0] > 10 * MIB for moment in memory.moments)
+    assert max(moment.used["this machine"][1] for moment in memory.moments) > 20
+
+
+def test_long_runs_keep_few_moments_that_are_spread_over_all():
+    memory = Memory({"a": 1})
+    for used in range(1000):
+        memory.note({"a": (used, 0.0)})
+    kept = [moment.used["a"][0] for moment in memory.moments]
+    assert MOST_MOMENTS / 2 <= len(kept) <= MOST_MOMENTS
+    assert len(set(np.diff(kept))) == 1
+    assert kept[0] == 0
+    assert kept[-1] > 900

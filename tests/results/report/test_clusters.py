@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from cns_dask import CNS
+from cns_dask.results.colors import cluster_colors
+from cns_dask.results.report.clusters import cards, heat_rows
+from cns_dask.results.report.shown import collect
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """Three clusters, each set apart by one of six features."""
+    rng = np.random.default_rng(0)
+    of_row = np.arange(600) % 3
+    rows = rng.standard_normal((600, 6))
+    rows[np.arange(600), of_row] += 14
+    return collect(CNS(n_neighbors=12, lam=0.1, n_clusters=3).fit(rows).result_)
+
+
+def test_the_features_that_set_a_cluster_apart_come_first(shown):
+    made = cards(shown, cluster_colors(3))
+    assert {card.features[0].name for card in made} == {"feature 0", "feature 1", "feature 2"}
+    for card in made:
+        first = card.features[0]
+        assert first.is_above
+        assert first.effect.startswith("+")
+        assert 0 < first.length <= 50
+        assert len(card.features) == 5
+        assert card.size == 200
+        labels = shown.result.labels.compute()
+        assert set(labels[card.exemplars]) == {card.cluster}
+        assert card.cluster not in [other for other, _ in card.nearest]
+
+
+def test_the_heat_map_shows_the_strongest_features_in_a_diagonal(shown):
+    heat = heat_rows(shown, cluster_colors(3))
+    values = np.array([[float(each.replace("\u2212", "-")) for each in row] for _, row in heat["rows"]])
+    assert values.shape == (6, 3)
+    assert heat["hidden_features"] == heat["hidden_clusters"] == 0
+    assert {name for name, _ in heat["rows"]} == {f"feature {at}" for at in range(6)}
+    strongest = [int(np.abs(row).argmax()) for row in values]
+    assert strongest == sorted(strongest)
