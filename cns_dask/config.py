@@ -87,8 +87,10 @@ def wants_report() -> bool:
     return bool(_checked("report", _value("report") or False, bool, "true or false"))
 
 
-def report_path(out: Any) -> Path | None:
-    """Where the report of a result goes if the configuration wants one: beside it; None for URLs and temporary ones.
+def report_path(out: Any, wanted: bool | None = None) -> Path | None:
+    """Where the report of a result goes if it is wanted, by default as configured: beside the result.
+
+    None for URLs and temporary ones.
 
     Examples
     --------
@@ -96,7 +98,7 @@ def report_path(out: Any) -> Path | None:
     ...     print(report_path("results/clusters.zarr"), report_path("s3://bucket/clusters.zarr"))
     results/clusters.html None
     """
-    if out is None or not wants_report() or "://" in str(out):
+    if out is None or not (wants_report() if wanted is None else wanted) or "://" in str(out):
         return None
     path = Path(out)
     return path.with_suffix(".html") if path.suffix == ".zarr" else path.with_name(f"{path.name}.html")

@@ -199,10 +199,10 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
                 scratch=default_scratch() if scratch is None else scratch,
                 progress=progress,
             )
-        if page is not None:
-            from cns_dask.results.report import write_report
+            if page is not None:
+                from cns_dask.results.report import write_report
 
-            write_report(result, page, overwrite=True)
+                write_report(result, page, data, overwrite=True)
         if data is None:
             is_lazy = isinstance(graph, str | os.PathLike) or hasattr(graph, "dask")
             data = Data(None, ArrayForm(is_lazy=is_lazy))

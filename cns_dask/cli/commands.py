@@ -57,6 +57,9 @@ def fit(
     overwrite: Overwrite = False,
     scratch: Scratch = None,
     cluster: Any = None,
+    report: Annotated[
+        bool | None, typer.Option("--report/--no-report", help="Write a page beside OUT too.", show_default=False)
+    ] = None,
     performance_report: PerformanceReport = None,
     log: Annotated[
         Path | None, typer.Option(help="File to which every finished piece of work is added.", show_default=False)
@@ -81,7 +84,7 @@ def fit(
     clusters.check_performance_report(performance_report)
     for path in filter(None, (data, graph, previous)):
         absolute(path)  # what does not exist is told before workers are started
-    progress, page = visible_progress(), report_path(output.group)
+    progress, page = visible_progress(), report_path(output.group, wanted=report)
     with connection, clusters.performance_report(performance_report):
         rows = None if data is None else open_data(data, **asdict(read))
         n_features = None if rows is None else rows.X.shape[1]
@@ -105,16 +108,16 @@ def fit(
         )
         if output.table is not None:
             output.write_table(result.to_dataframe(rows), overwrite=overwrite, progress=progress)
-    if page is not None:
-        from cns_dask.results.report import write_report
+        if page is not None:
+            from cns_dask.results.report import write_report
 
-        write_report(result, page, overwrite=True)
+            write_report(result, page, rows, overwrite=True)
     others = (output.table, None if page is None else str(page))
     if as_json:
         written = {"table": others[0], "report": others[1]}
         text.print_document(text.document_of(result) | {"result": output.group} | written)
     else:
-        text.print_outcome(result, output.group, *others)
+        text.print_outcome(result, output.group, *others, data=data)
 
 
 @app.command()

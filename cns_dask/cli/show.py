@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -28,11 +29,12 @@ def forecast_document(forecast: Forecast) -> dict[str, Any]:
     return asdict(forecast) | advice
 
 
-def print_outcome(result: Result, out: str, *others: str | None) -> None:
+def print_outcome(result: Result, out: str, *others: str | None, data: str | None = None) -> None:
     """Print the verdict, where the result is, and what to do next; and what has changed since the previous fit."""
+    of_data, then = shlex.join([out, *filter(None, [data])]), "show" if data is None else "explain"
     typer.echo(f"{result.n_rows} rows: {result.verdict.sentence}")
     typer.echo(f"result: {', '.join([out, *filter(None, others)])}")
-    typer.echo(f"next: cns-dask show {out}, cns-dask report {out} --out report.html")
+    typer.echo(f"next: cns-dask {then} {of_data}, cns-dask report {of_data} --out report.html")
     print_changes(result)
 
 

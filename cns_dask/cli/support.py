@@ -55,7 +55,7 @@ def demo(
 ) -> None:
     """Cluster a small data set from start to end, in this process, in seconds."""
     from cns_dask import pipeline
-    from cns_dask.cli.show import print_result
+    from cns_dask.cli.show import print_outcome
     from cns_dask.demo import demo_points
     from cns_dask.progress import visible_progress
     from cns_dask.results.report import write_report
@@ -67,15 +67,8 @@ def demo(
         raise OutputError(f"The folder {folder} cannot be made ({error.strerror}). Choose another one.") from error
     out, page = folder / "clusters.zarr", folder / "report.html"
     result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
-    print_result(result)
-    typer.echo(f"result: {out}")
     write_report(result, page, demo_points(), overwrite=overwrite)
-    typer.echo(
-        f"report: {page}\n\nopen the result in Python:\n"
-        f"    from cns_dask import open_result\n"
-        f'    result = open_result("{out}")\n'
-        f"    result.labels.compute(), result.memberships.compute(), result.at(n_clusters=3).labels.compute()"
-    )
+    print_outcome(result, str(out), str(page))
 
 
 def _new_folder(name: str) -> Path:
