@@ -1,6 +1,6 @@
 """Plots of a result: `result.plot.map()` and others. Each returns matplotlib's Axes, and draws on `ax` if it is given.
 
-Needs matplotlib, the extra `cns_dask[report]`.
+Needs matplotlib, the extra `cns_dask[plots]`.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise CNSError("Plots need matplotlib: pip install 'cns_dask[report]'.") from error
+        raise CNSError("Plots need matplotlib: pip install 'cns_dask[plots]'.") from error
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
