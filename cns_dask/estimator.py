@@ -1,7 +1,9 @@
 """The face for Python: a scikit-learn estimator."""
 
+import contextlib
 import os
 from dataclasses import fields
+from html import escape
 from typing import Any, Self
 
 import dask
@@ -10,7 +12,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cns_dask import pipeline
-from cns_dask.errors import InvalidDataError
+from cns_dask.errors import CNSError, InvalidDataError
 from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.table_forms import CLUSTER, CONFIDENCE
@@ -205,18 +207,26 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
 
     def __repr__(self, **options: Any) -> str:
         plain = str(super().__repr__(**options))
-        return f"{plain}  # {self.result_.verdict.sentence}" if hasattr(self, "result_") else plain
+        with contextlib.suppress(CNSError, OSError):  # the result may have been removed
+            return f"{plain}  # {self.result_.verdict.sentence}" if hasattr(self, "result_") else plain
+        return plain
 
     def _repr_html_inner(self) -> str:
-        return str(super()._repr_html_inner()) + self._result_html()
+        return self._fitted_html() or str(super()._repr_html_inner())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
-        return {kind: text + self._result_html() if kind == "text/html" else text for kind, text in bundle.items()}
+        html = self._fitted_html()
+        return {"text/plain": repr(self), "text/html": html} if html else dict(super()._repr_mimebundle_(**options))
 
-    def _result_html(self) -> str:
-        """What was found, below scikit-learn's own picture; nothing before a fit."""
-        return summary_html(self.result_) if hasattr(self, "result_") else ""
+    def _fitted_html(self) -> str:
+        """What was found, in a notebook; nothing before a fit.
+
+        Not below scikit-learn's own page: that asks for all attributes, and some are computed.
+        """
+        with contextlib.suppress(CNSError, OSError):
+            if hasattr(self, "result_"):
+                return f"<code>{escape(str(super().__repr__()))}</code>{summary_html(self.result_)}"
+        return ""
 
     @property
     def cluster_layers_(self) -> list[Any]:

@@ -328,7 +328,7 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
 
 def test_every_command_has_help():
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "fit", "plan", "neighbors", "predict", "show", "report", "warmup", "demo",
+        "fit", "plan", "neighbors", "predict", "show", "explain", "report", "warmup", "demo",
     }  # fmt: skip
     assert all(command.callback.__doc__ for command in app.registered_commands)
 

@@ -205,9 +205,26 @@ def test_the_comparison_with_others_tells_scores_and_how_often_the_number_is_rig
     assert (tmp_path / "quality" / "quality.png").exists()
 
 
+def test_wines_are_explained(tmp_path):
+    printed = run("explain/wine.py", cwd=tmp_path)
+    assert "<Result: 178 rows, 3 clusters>" in printed
+    first = re.findall(r"^cluster \d: .*\n  (\S+)", printed, re.M)
+    assert sorted(first) == ["alcohol", "od280/od315_of_diluted_wines", "proline"]
+    assert printed.count("rule: ") == 3
+    shown = (EXAMPLES / "explain" / "README.md").read_text(encoding="utf-8")
+    assert printed.partition("cluster 0")[2].partition("cluster 1")[0] in shown  # the page shows what is printed
+    assert (tmp_path / "wine" / "explained.png").read_bytes().startswith(b"\x89PNG")
+    done = subprocess.run(
+        [sys.executable, "-c", "from cns_dask.cli import main; main()", "explain", "clusters.zarr", "wine.parquet"],
+        cwd=tmp_path / "wine", capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert re.findall(r"^cluster \d: .*\n  (\S+)", done.stdout, re.M) == first
+
+
 def test_every_example_is_here():
     tested = {
         "quickstart/quickstart.py",
+        "explain/wine.py",
         "reproduce_paper/reproduce.py",
         "benchmarks/solver.py",
         "benchmarks/neighbors.py",
@@ -223,5 +240,13 @@ def test_every_example_is_here():
         "quality/toys.py",
     }
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")} == tested
-    for name in ("larger_than_memory", "ten_million", "etl_parquet", "xarray_cube", "anndata_cells", "slurm"):
+    for name in (
+        "larger_than_memory",
+        "ten_million",
+        "etl_parquet",
+        "xarray_cube",
+        "anndata_cells",
+        "slurm",
+        "explain",
+    ):
         assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")

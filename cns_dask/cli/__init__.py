@@ -1,4 +1,4 @@
-"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `report`, `warmup` and `demo`.
+"""The face for the command line: `cns-dask fit`, `plan`, `neighbors`, `predict`, `show`, `explain`, `report`, ...
 
 Exit codes: 0 done, 2 wrong usage or input, 1 failure, 128 + the signal's number if stopped. Anywhere on the line,
 --debug shows where an error comes from. This module imports next to nothing, so that Ctrl-C is answered from the start.

@@ -30,7 +30,8 @@ def take_rows(source: Any, data: Data, numbers: IntArray) -> Any:
     if is_table(source):
         return source.iloc[numbers]
     ordered, position = np.unique(numbers, return_inverse=True)
-    values = np.asarray(data.X[ordered].compute())[position]
+    where = {"scheduler": "threads"} if data.in_memory else {}
+    values = np.asarray(data.X[ordered].compute(**where))[position]
     return frame_at(data.form.index[numbers], values, data.names) if isinstance(data.form, Table) else values
 
 

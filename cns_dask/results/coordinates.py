@@ -42,12 +42,14 @@ def map_points(
     """About `n_rows` rows of a fit in the plane: see `Plots.map`."""
     n_rows = check_integer("n_rows", n_rows, 1, 10**7)
     data = None if X is None else same_features(result, X, options)[0]
-    source, names = _source(result, X, data, coordinates, options)
+    source, names, is_here = _source(result, X, data, coordinates, options)
     clustering, _ = clustering_of(result, n_clusters, data)
     labels, confidence = clustering.labels, clustering.confidence
     positions = drawn_numbers(int(source.shape[0]), n_rows)
     rows = positions if source.shape[0] == result.n_rows else result.rows[positions].compute()
-    values, labels, confidence = dask.compute(source[positions], labels[rows], confidence[rows])
+    where = {"scheduler": "threads"} if is_here else {}
+    values = source[positions].compute(**where)
+    labels, confidence = dask.compute(labels[rows], confidence[rows])
     if names is None:
         values, names = principal_plane(np.asarray(values, np.float64))
     kept = np.isfinite(values).all(axis=1)
@@ -56,8 +58,8 @@ def map_points(
 
 def _source(
     result: Result, X: Any, data: Any, coordinates: Any, options: dict[str, Any]
-) -> tuple[da.Array, tuple[str, str] | None]:
-    """Where points come from, and the names of the axes; without names principal axes are to be found."""
+) -> tuple[da.Array, tuple[str, str] | None, bool]:
+    """Where points come from, the names of the axes, if these are not to be found yet, and if they are in memory."""
     if coordinates is not None:
         if isinstance(coordinates, list | tuple) and all(isinstance(name, str) for name in coordinates):
             if X is None:
@@ -68,12 +70,12 @@ def _source(
             names = feature_names(given.names or given.labels, given.X.shape[1])
         if given.X.shape[1] != 2:
             raise InvalidDataError(f"A map needs two coordinates of every row. Got {given.X.shape[1]}.")
-        return given.X, (names[0], names[1])
+        return given.X, (names[0], names[1]), given.in_memory
     if data is not None:
-        return data.X, None
+        return data.X, None, data.in_memory
     if result.points is None:
         raise InvalidDataError("Only a graph was clustered, so a map needs coordinates, or rows X.")
-    return result.points, None
+    return result.points, None, False
 
 
 def same_rows_of(result: Result, coordinates: Any) -> Any:

@@ -55,9 +55,9 @@ class Explained:
         Returns
         -------
         xarray.Dataset
-            `mean`, `std` and `effect` (cluster, feature), `quantiles` (cluster, quantile, feature), exact up to some
-            thousand rows per cluster, and `size` (cluster). `effect` is Cohen's d: the difference to the mean of all
-            other clusters, in pooled standard deviations.
+            `mean`, `std` and `effect` (cluster, feature), `quantiles` (cluster, quantile, feature), of a sample where a
+            cluster has more than 2000 rows, and `size` (cluster). `effect` is Cohen's d: the difference to the mean of
+            all other clusters, in pooled standard deviations.
 
         Examples
         --------
@@ -93,8 +93,8 @@ class Explained:
         >>> explanation = demo_result().explain(1, demo_points(300))
         >>> explanation.features[0].name, round(explanation.features[0].effect, 1)
         ('feature 0', -3.5)
-        >>> str(explanation.rules.rules[0]), round(explanation.rules.precision, 2)
-        ('feature 0 <= -3.92', 0.94)
+        >>> str(explanation.rules.rules[0]), explanation.rules.precision
+        ('feature 0 <= -3.92 and feature 6 > 1.57', 1.0)
         """
         return explain_all(self._result, X, n_clusters, cluster, **options)[0]
 
@@ -234,7 +234,7 @@ def profiled(result: Result, X: Any, n_clusters: int | None, options: dict[str, 
     data, names = same_features(result, X, options)
     clustering, clusters = clustering_of(result, n_clusters, data)
     labels: Any = clustering.labels
-    part = survey(data.X, labels, clusters)
+    part = survey(data.X, labels, clusters, here=data.in_memory)
     return profile_of(part, names, clusters), part
 
 

@@ -75,10 +75,10 @@ class Explanation:
     def _rightness(self) -> list[str]:
         if not self.rules.rules:
             return ["no simple rule tells it from the others"]
-        it = "it holds" if len(self.rules.rules) == 1 else "one of them holds"
+        it = "it" if len(self.rules.rules) == 1 else "one of them"
         return [
-            f"{_percent(self.rules.precision)} of the rows that {it} for are in the cluster, "
-            f"{_percent(self.rules.recall)} of the cluster's rows follow it"
+            f"{_percent(self.rules.precision)} of the rows that {it} holds for are in the cluster, "
+            f"{_percent(self.rules.recall)} of the cluster's rows follow {it}"
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,5 +142,5 @@ def explain_cluster(part: Part, profile: Profile, at: int) -> Explanation:
         for feature in order.tolist()
     )
     size, total = int(profile.sizes[at]), int(profile.sizes.sum())
-    rules = rules_of(part, at, profile.features)
+    rules = rules_of(part, at, profile.features, profile.effect[at])
     return Explanation(profile.clusters[at], size, size / max(1, total), effects, rules)

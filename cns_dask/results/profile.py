@@ -25,7 +25,7 @@ from cns_dask.storage.chunks import FLOAT_BYTES, clip, row_slices
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLE_BYTES = 32 * 2**20  # of the rows that a part keeps for quantiles
-MOST_SAMPLED, LEAST_SAMPLED = 4096, 64  # of them per cluster
+MOST_SAMPLED, LEAST_SAMPLED = 2000, 64  # of them per cluster
 STEP_BYTES = 8 * 2**20  # of the rows of a chunk that are summed at a time
 LARGEST_EFFECT = 1000.0  # where a feature is constant on both sides, but not the same
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
@@ -121,8 +121,8 @@ def profile_rows(
     return profile_of(survey(rows, labels, numbers), feature_names(features, int(rows.shape[1])), numbers)
 
 
-def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int]) -> Part:
-    """What is known of all rows, in one pass."""
+def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int], *, here: bool = False) -> Part:
+    """What is known of all rows, in one pass; in this process if they are `here` already, else on the workers."""
     numbers, n_features = np.asarray(clusters), int(rows.shape[1])
     kept = clip(SAMPLE_BYTES // (FLOAT_BYTES * len(numbers) * n_features), LEAST_SAMPLED, MOST_SAMPLED)
     starts = np.cumsum([0, *rows.chunks[0][:-1]]).tolist()
@@ -131,7 +131,8 @@ def survey(rows: da.Array, labels: da.Array, clusters: Sequence[int]) -> Part:
         dask.delayed(profile_block)(block, of_block, start, numbers, kept)
         for block, of_block, start in zip(delayed_chunks(rows), of_rows, starts, strict=True)
     ]
-    part: Part = compute([merged(parts, merge_parts, kept)], stage="profile")[0]
+    task = merged(parts, merge_parts, kept)
+    part: Part = task.compute(scheduler="threads") if here else compute([task], stage="profile")[0]
     return part
 
 
@@ -173,8 +174,9 @@ def profile_block(block: FloatArray, labels: IntArray, first_row: int, clusters:
 def _part(rows: FloatArray, labels: IntArray, hashes: Any, n_clusters: int, kept: int) -> Part:
     from scipy.sparse import csr_array
 
-    counted = np.flatnonzero(labels >= 0)
-    rows, labels, hashes = rows[counted], labels[counted], hashes[counted]
+    counted = labels >= 0
+    if not counted.all():
+        rows, labels, hashes = rows[counted], labels[counted], hashes[counted]
     by_cluster = csr_array((np.ones(len(rows)), (labels, np.arange(len(rows)))), shape=(n_clusters, len(rows)))
     finite = np.isfinite(rows)
     values = np.where(finite, rows, 0.0)
@@ -221,9 +223,12 @@ def profile_of(part: Part, features: tuple[str, ...], clusters: Sequence[int]) -
     quantiles = np.full((len(mean), len(LEVELS), mean.shape[1]), np.nan)
     for cluster in range(len(mean)):
         rows = part.rows[part.labels == cluster]
-        for feature in np.flatnonzero(np.isfinite(rows).any(axis=0)):
-            values = rows[:, feature]
-            quantiles[cluster, :, feature] = np.quantile(values[np.isfinite(values)], LEVELS)
+        finite = np.isfinite(rows)
+        whole = finite.all(axis=0) & (len(rows) > 0)
+        if whole.any():
+            quantiles[cluster][:, whole] = np.quantile(rows[:, whole], LEVELS, axis=0)
+        for feature in np.flatnonzero(finite.any(axis=0) & ~whole):
+            quantiles[cluster, :, feature] = np.quantile(rows[finite[:, feature], feature], LEVELS)
     return Profile(features, part.sizes, mean, std, effect, LEVELS, quantiles, tuple(map(int, clusters)), rest)
 
 

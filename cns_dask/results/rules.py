@@ -1,7 +1,8 @@
 """Rules that tell a cluster from all others: the branches of a small decision tree, in words.
 
-The tree is scikit-learn's, and learns from some rows of each cluster. It counts the rows of the cluster as much as all
-others together, so that small clusters have rules too; how right the rules are is told by real numbers of rows.
+The tree is scikit-learn's, and learns from some rows of each cluster. The more the rows of the cluster count beside all
+others, the more of them its rules hold for, and the more often they are wrong: of some such trees that one is taken
+whose rules have the best F1 score, the harmonic mean of precision and recall.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from cns_dask.results.profile import Part
 MOST_ROWS = 4000  # of the cluster, and of all others, that the tree learns from
 LEAST_ROWS = 20  # of each of the others
 DEPTH = 3  # conditions that a rule may have
-LEAST_GAIN = 0.02  # in purity, that a branch must bring
+LEAST_GAIN = 0.02  # that a branch must bring, as a share of what there is to be gained
+SHARES = (0.2, 0.5)  # of the rows of the cluster in what a tree learns from, besides the real one
+MOST_FEATURES = 50  # that it learns from, those with the largest effects
+LEAST_RECALL = 0.1  # of a rule that is told
 DIGITS = 3  # of a threshold, unless it takes more to tell two values apart
 
 
@@ -26,7 +30,7 @@ DIGITS = 3  # of a threshold, unless it takes more to tell two values apart
 class Condition:
     """A bound on a feature: at most, or above, a threshold."""
 
-    feature: int  # its position
+    feature: int  # its position among those that rules are made of
     name: str
     is_upper: bool
     threshold: float
@@ -65,17 +69,37 @@ class Rules:
     recall: float
     n_rows: int  # rows from which they were learned, and counted
 
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return 2 * self.precision * self.recall / max(self.precision + self.recall, 1e-300)
 
-def rules_of(part: Part, cluster: int, features: Sequence[str]) -> Rules:
-    """Rules for the cluster at a position, from rows that a survey has kept; none if there is no other cluster."""
+
+def rules_of(part: Part, cluster: int, features: Sequence[str], effect: FloatArray | None = None) -> Rules:
+    """Rules for the cluster at a position, from rows that a survey has kept; none if there is no other cluster.
+
+    `effect` (d,) are effect sizes: of many features only those with the largest ones are in the rules.
+    """
     rows, inside, weights = _rows(part, cluster)
+    if effect is not None and len(effect) > MOST_FEATURES:
+        chosen = np.sort(np.argsort(-np.abs(effect), kind="stable")[:MOST_FEATURES])
+        rows, features = rows[:, chosen], [features[at] for at in chosen.tolist()]
     if inside.all() or not inside.any():
         return Rules((), 0.0, 0.0, len(rows))
+    real = weights[inside].sum() / weights.sum()
+    shares = [real, *(share for share in SHARES if share > real)]
+    candidates = [_rules(rows, inside, weights, share, features) for share in shares]
+    return max(candidates, key=lambda rules: rules.f1)
+
+
+def _rules(rows: FloatArray, inside: Any, weights: FloatArray, share: float, features: Sequence[str]) -> Rules:
+    """The rules of one tree, for which the rows of the cluster count as this share of all."""
+    counts = np.where(inside, share * weights / weights[inside].sum(), (1 - share) * weights / weights[~inside].sum())
     found = [
         Rule(conditions, *_rightness(_holds(conditions, rows), inside, weights))
-        for conditions in _branches(rows, inside, weights, features)
+        for conditions in _branches(rows, inside, counts, features)
     ]
-    found.sort(key=lambda rule: -rule.recall)
+    found = sorted((rule for rule in found if rule.recall >= LEAST_RECALL), key=lambda rule: -rule.recall)
     together = np.logical_or.reduce([rule.holds(rows) for rule in found]) if found else np.zeros(len(rows), bool)
     return Rules(tuple(found), *_rightness(together, inside, weights), len(rows))
 
@@ -112,15 +136,16 @@ def _holds(conditions: Sequence[Condition], rows: FloatArray) -> Any:
 
 
 def _branches(rows: FloatArray, inside: Any, weights: FloatArray, names: Sequence[str]) -> list[tuple[Condition, ...]]:
-    """The conditions on the way to every branch of the tree that says: in the cluster."""
+    """The conditions on the way to every branch of a tree that says: in the cluster; `weights` sum to 1."""
     from sklearn.tree import DecisionTreeClassifier
 
     # scikit-learn rounds to single precision, in which large values may be all the same
     scale = rows.std(axis=0)
     scaled = ((rows - rows.mean(axis=0)) / np.where(scale > 0, scale, 1)).astype(np.float32)
-    sides = np.where(inside, weights / weights[inside].sum(), weights / weights[~inside].sum())
-    tree = DecisionTreeClassifier(max_depth=DEPTH, ccp_alpha=LEAST_GAIN, min_samples_leaf=3, random_state=0)
-    nodes = tree.fit(scaled, inside, sample_weight=sides).tree_
+    share = weights[inside].sum()
+    least = LEAST_GAIN * 2 * share * (1 - share)  # Gini impurity of all rows
+    tree = DecisionTreeClassifier(max_depth=DEPTH, ccp_alpha=least, min_samples_leaf=3, random_state=0)
+    nodes = tree.fit(scaled, inside, sample_weight=weights).tree_
     found: list[tuple[Condition, ...]] = []
 
     def says_yes(node: int) -> bool | None:

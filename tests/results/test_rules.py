@@ -42,6 +42,21 @@ def test_shares_are_counted_by_rows_of_all_clusters(boxes, monkeypatch):
     assert rules.recall == pytest.approx(holds[labels == 2].mean(), abs=0.05)
 
 
+def test_small_clusters_have_rules_too():
+    rng = np.random.default_rng(0)
+    labels = (rng.random(20_000) < 0.01).astype(int)
+    rows = rng.standard_normal((20_000, 3))
+    rows[labels == 1] += [4, 4, 0]
+    rules = rules_of(part_of(rows, labels, 5000), 1, list("abc"))
+    assert {condition.name for condition in rules.rules[0].conditions} <= {"a", "b"}
+    assert rules.precision > 0.7
+    assert rules.recall > 0.7
+    rows[labels == 1] -= [3, 3, 0]  # nowhere are they in the majority
+    rules = rules_of(part_of(rows, labels, 5000), 1, list("abc"))
+    assert 0.02 < rules.precision < 0.6
+    assert rules.recall > 0.1
+
+
 def test_rules_do_not_depend_on_chunks(boxes):
     assert rules_of(part_of(*boxes, chunk=3000), 2, list("abcd")) == rules_of(part_of(*boxes, chunk=111), 2, "abcd")
 
@@ -53,6 +68,16 @@ def test_values_that_are_the_same_in_single_precision():
     rules = rules_of(part_of(rows, labels), 1, ["time"])
     assert (rules.precision, rules.recall) == (1, 1)
     assert 1.7e9 + 4.8 < rules.rules[0].conditions[0].threshold < 1.7e9 + 5.2
+
+
+def test_of_many_features_only_those_with_large_effects_are_in_rules():
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 2
+    rows = rng.standard_normal((600, 80))
+    rows[:, 70] += 9 * labels
+    rules = rules_of(part_of(rows, labels), 1, [f"x{at}" for at in range(80)], np.abs(np.arange(80) - 20))
+    assert [condition.name for condition in rules.rules[0].conditions] == ["x70"]
+    assert (rules.precision, rules.recall) == (1, 1)
 
 
 def test_one_cluster_and_constant_features_have_no_rules():

@@ -1,10 +1,12 @@
 """A result and a model at a glance."""
 
+import shutil
+
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from cns_dask import CNS
+from cns_dask import CNS, Result
 from cns_dask.results import summary
 from cns_dask.results.summary import size_bar, summary_html
 
@@ -43,11 +45,22 @@ def test_bars_are_as_wide_as_shares():
     assert "cluster 9: 1 row<" in size_bar([9], [1])
 
 
+def test_a_model_whose_result_is_gone_prints_too(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(center, 1, (60, 3)) for center in (0, 9)])
+    gone = CNS().fit(X, out=tmp_path / "out.zarr")
+    gone.result_ = Result.at_path(str(tmp_path / "out.zarr"))
+    shutil.rmtree(tmp_path / "out.zarr")
+    assert repr(gone) == "CNS()"
+    assert gone._fitted_html() == ""
+
+
 def test_a_model_prints_as_scikit_learn_does_until_it_is_fitted(model):
     assert repr(CNS()) == "CNS()"
     assert repr(clone(model)) == "CNS()"
     assert "<svg" not in CNS()._repr_html_()
     assert repr(model) == f"CNS()  # {model.result_.verdict.sentence}"
+    assert CNS()._repr_mimebundle_()["text/plain"] == "CNS()"
     for page in (model._repr_html_(), model._repr_mimebundle_()["text/html"]):
-        assert page.endswith(summary_html(model.result_))
+        assert page == f"<code>CNS()</code>{summary_html(model.result_)}"
     assert model._repr_mimebundle_()["text/plain"] == repr(model)
