@@ -28,7 +28,7 @@ PACKAGES = (
 )
 OPTIONAL = {
     "bokeh": "Dask's dashboard",
-    "matplotlib": "reports",
+    "matplotlib": "plots",
     "xarray": "xarray and netCDF",
     "anndata": "AnnData",
     "s3fs": "object stores",
