@@ -156,6 +156,7 @@ def quality_panel(axes: Axes, runs: Runs, data: str, n_rows: int) -> None:
             axes.plot([relative], [score], linestyle="", label=label(name), **style(name))
     axes.set_title(f"{data}, n = {n_rows}", fontsize=9)
     axes.set(xscale="log", ylim=(-3, 103))
+    axes.set_xlabel("warm time / pynndescent's graph", fontsize=8)
     axes.grid(alpha=0.3)
 
 
@@ -177,7 +178,7 @@ def draw_quality(runs: Runs, rows: list[Row], path: Path) -> None:
         ordered = [text for text in map(label, METHODS) if text in legend]
         figure.legend([legend[text] for text in ordered], ordered, loc="outside right center", fontsize=8)
     figure.supylabel("AMI")
-    figure.supxlabel("warm seconds / those of pynndescent's graph\n" + caption(rows), fontsize=6)
+    figure.supxlabel(caption(rows), fontsize=6)
     figure.savefig(path, dpi=130)
 
 

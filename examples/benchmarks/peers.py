@@ -23,6 +23,7 @@ import argparse
 import csv
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -312,6 +313,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help="folder for temporary files: some GiB for a million rows")
     parser.add_argument("--retry", action="store_true", help="measure again what failed")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the running process is stopped too
     sets = [generated(n_rows) for n_rows in sorted(options.sizes)]
     if options.folder:
         files = list(options.folder.glob("*.npz"))
