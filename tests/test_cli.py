@@ -319,7 +319,7 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "3000 rows: 6 clusters, clearly" in done.stdout
         assert f"result: {name}/clusters.zarr" in done.stdout
-        assert f'open_result("{name}/clusters.zarr")' in done.stdout
+        assert f"next: cns-dask show {name}/clusters.zarr" in done.stdout
         assert open_result(tmp_path / name / "clusters.zarr").n_rows == 3000
         page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
         assert "6 clusters in 3\u202f000 rows" in page

@@ -144,7 +144,7 @@ def apply_transform(X: da.Array, transform: Transform, numbers: da.Array | None 
     if X.shape[1] != transform.n_features:
         raise InvalidDataError(f"The rows have {X.shape[1]} features instead of {transform.n_features}.")
     width = transform.kept.size if transform.components is None else transform.components.shape[1]
-    options: dict[str, Any] = {"chunks": (X.chunks[0], (width,)), "dtype": np.float64, "token": "points"}
+    options: dict[str, Any] = {"chunks": (X.chunks[0], (width,)), "meta": np.empty((0, 0)), "token": "points"}
     if numbers is None:
         return X.map_blocks(transform_block, transform=transform, **options)
     return X.map_blocks(transform_numbered, numbers[:, None], transform=transform, **options)
