@@ -150,7 +150,7 @@ def _measured_tasks(
             f"{n_features} features are too many to measure rates with: {n_sampled} rows of them take "
             f"{n_sampled * n_features * 8 / 2**30:.0f} GiB. Plan without measuring (measure=False)."
         )
-    sample = _mixture(n_sampled, n_features) if data is None else np.asarray(data.X[:n_sampled])
+    sample = _mixture(n_sampled, n_features) if data is None else _finite_rows(np.asarray(data.X[:n_sampled]))
     seconds, candidates = _timed_fit(sample, settings)
     here = plan_stages(n_features, *plan_sizes(len(sample), n_features, settings, n_candidates=candidates))
     growth = n_clustered / len(sample)
@@ -167,6 +167,12 @@ def _measured_tasks(
         return there, task_groups(there, rates, slowdown)
 
     return tasks_on
+
+
+def _finite_rows(rows: FloatArray) -> FloatArray:
+    """Rows that a fit can cluster, whatever it does about the others; all, if these are few."""
+    finite = np.isfinite(rows).all(axis=1)
+    return rows[finite] if finite.sum() > len(rows) // 2 else rows
 
 
 def _sampling_rates(rows: FloatArray, settings: Settings) -> dict[str, float]:

@@ -71,7 +71,7 @@ SOME_LAMS: Allowed = (
 
 
 def _one_of(*words: str) -> Allowed:
-    return f"one of {words}", lambda value: isinstance(value, str) and value in words
+    return f"one of {', '.join(words)}", lambda value: isinstance(value, str) and value in words
 
 
 def setting(

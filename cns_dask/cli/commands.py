@@ -24,6 +24,7 @@ from cns_dask.cli.options import (
     Scratch,
     TableOut,
     announce,
+    comma_separated,
     given_options,
     with_options,
 )
@@ -155,7 +156,8 @@ def plan(
     from cns_dask.execution.forecast import comparison
     from cns_dask.inputs.data import open_data
 
-    options = asdict(read) | {"columns": columns.split(",") if data is not None and columns else None}
+    names = comma_separated(str)(columns) if data is not None and columns else None
+    options = asdict(read) | {"columns": names}
     forecast_of = partial(
         planning.plan,
         open_data(data, **options) if data is not None else None,

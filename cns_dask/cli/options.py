@@ -68,7 +68,7 @@ def comma_separated(convert: Callable[[str], Any]) -> Callable[[Any], Any]:
     """Parser of comma-separated values."""
 
     def parse(text: Any) -> Any:
-        return tuple(convert(part) for part in text.split(",")) if isinstance(text, str) else text
+        return tuple(convert(part.strip()) for part in text.split(",")) if isinstance(text, str) else text
 
     return parse
 
@@ -78,7 +78,10 @@ class DataOptions:
     """What of the data is read."""
 
     columns: Any = option(
-        None, "Columns, variables, or positions; all if not given.", parser=comma_separated(str), metavar="NAME,..."
+        None,
+        "Columns of a table, variables, or positions in an array; all if not given.",
+        parser=comma_separated(str),
+        metavar="NAME,...",
     )
     component: str | None = option(None, "Array in a Zarr group (a/b), or matrix of an AnnData (X, obsm/X_pca).")
     features: str | None = option(None, "Dimension that holds the features of a row, of data that xarray opens.")

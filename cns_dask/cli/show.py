@@ -32,9 +32,12 @@ def forecast_document(forecast: Forecast) -> dict[str, Any]:
 def print_outcome(result: Result, out: str, *others: str | None, data: str | None = None) -> None:
     """Print the verdict, where the result is, and what to do next; and what has changed since the previous fit."""
     of_data, then = shlex.join([out, *filter(None, [data])]), "show" if data is None else "explain"
-    typer.echo(f"{result.n_rows} rows: {result.verdict.sentence}")
+    skipped = f" ({result.n_skipped} skipped)" if result.n_skipped else ""
+    typer.echo(f"{result.n_rows} rows{skipped}: {result.verdict.sentence}")
     typer.echo(f"result: {', '.join([out, *filter(None, others)])}")
-    typer.echo(f"next: cns-dask {then} {of_data}, cns-dask report {of_data} --out report.html")
+    has_page = any(str(each).endswith(".html") for each in others)
+    report = "" if has_page else f", cns-dask report {of_data} --out report.html"
+    typer.echo(f"next: cns-dask {then} {of_data}{report}")
     print_changes(result)
 
 
@@ -91,7 +94,7 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
     from cns_dask.results.quality import quality_in_words
     from cns_dask.results.scales import explain
 
-    used, planned = result.memory
+    clusters, (used, planned) = _cluster_rows(result, n_clusters), result.memory
     lines = [
         f"{result.n_rows} rows: {result.verdict.sentence}",
         *(f"but: {doubt}" for doubt in result.verdict.doubts),
@@ -100,10 +103,9 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
         f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}",
     ]
     if result.n_skipped:
-        lines.append(f"{result.n_skipped} rows were skipped: NaN or infinite values")
+        lines.append(f"{result.n_skipped} row(s) skipped: NaN (label -3) or infinite values (label -2)")
     typer.echo("\n".join(lines))
     print_changes(result)
-    clusters = _cluster_rows(result, n_clusters)
     names = {"cluster": "cluster", "rows": "rows", "representative": "representative row"}
     if result.sample is not None and "representative" not in clusters[0]:
         names["rows"] = "rows of the sample"

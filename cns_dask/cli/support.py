@@ -54,6 +54,8 @@ def demo(
     overwrite: Overwrite = False,
 ) -> None:
     """Cluster a small data set from start to end, in this process, in seconds."""
+    import numpy as np
+
     from cns_dask import pipeline
     from cns_dask.cli.show import print_outcome
     from cns_dask.demo import demo_points
@@ -66,9 +68,12 @@ def demo(
     except OSError as error:
         raise OutputError(f"The folder {folder} cannot be made ({error.strerror}). Choose another one.") from error
     out, page = folder / "clusters.zarr", folder / "report.html"
-    result = pipeline.fit(demo_points(), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
-    write_report(result, page, demo_points(), overwrite=overwrite)
-    print_outcome(result, str(out), str(page))
+    data = folder / "data.npy"
+    if overwrite or not data.exists():
+        np.save(data, demo_points())
+    result = pipeline.fit(str(data), Settings(), out=out, overwrite=overwrite, progress=visible_progress())
+    write_report(result, page, str(data), overwrite=overwrite)
+    print_outcome(result, str(out), str(page), data=str(data))
 
 
 def _new_folder(name: str) -> Path:

@@ -73,8 +73,6 @@ def _read(reader: Callable[[Sequence[str]], Any], files: Sequence[str]) -> Any:
 
 def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
     """The columns that are asked for, or all; an error names those that are not there, or are no numbers."""
-    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
-
     present = list(table.columns)
     names = present if columns is None else list(columns)
     lost = [name for name in names if name not in present]
@@ -83,19 +81,23 @@ def numeric_columns(table: Any, columns: Sequence[Any] | None) -> list[Any]:
     if len(set(names)) < len(names):
         raise InvalidDataError("Some columns have the same name. Rename them, or choose each of them once.")
     types = dict(zip(present, table.dtypes, strict=True))
-    wrong = [
-        f"{name} ({types[name]})"
-        for name in names
-        if is_complex_dtype(types[name]) or not (is_numeric_dtype(types[name]) or is_bool_dtype(types[name]))
-    ]
-    if wrong:
+    numbers = [name for name in names if _holds_numbers(types[name])]
+    if len(numbers) < len(names):
+        wrong = _some([f"{name} ({types[name]})" for name in names if name not in numbers])
+        others = f" ({_some(numbers)})" if numbers else ""
         raise InvalidDataError(
-            f"Some columns hold no numbers: {_some(wrong)}. Choose the others with columns=[...], or turn these into "
+            f"Some columns hold no numbers: {wrong}. Choose the others{others} with columns=[...], or turn these into "
             "numbers first: categories and strings as with get_dummies, dates as days since the first."
         )
     if not names:
         raise InvalidDataError("The table has no columns: it needs at least 1 feature.")
     return names
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
+
+    return not is_complex_dtype(dtype) and (is_numeric_dtype(dtype) or is_bool_dtype(dtype))
 
 
 def _some(names: Sequence[Any]) -> str:

@@ -70,7 +70,7 @@ class Explained:
         """
         return profiled(self._result, X, n_clusters, options)[0].to_xarray()
 
-    def explain(self, cluster: int, X: Any, *, n_clusters: int | None = None, **options: Any) -> Explanation:
+    def explain(self, cluster: int | None, X: Any, *, n_clusters: int | None = None, **options: Any) -> Any:
         """What sets a cluster apart: its features by effect size, and the rules of a small decision tree.
 
         The rules are learned from some rows of every cluster, chosen by their row numbers; it is told for which share
@@ -79,7 +79,7 @@ class Explained:
         Parameters
         ----------
         cluster
-            Its number.
+            Its number; None for a list of all explanations.
         X
             The data of the fit, in any form: see `open_data`.
         n_clusters
@@ -96,6 +96,8 @@ class Explained:
         >>> str(explanation.rules.rules[0]), explanation.rules.precision
         ('feature 0 <= -3.92 and feature 6 > 1.57', 1.0)
         """
+        if cluster is None:
+            return explain_all(self._result, X, n_clusters, **options)
         return explain_all(self._result, X, n_clusters, cluster, **options)[0]
 
     def exemplars(self, n: int = 5, X: Any = None, *, n_clusters: int | None = None, **options: Any) -> Any:

@@ -46,7 +46,11 @@ def summary_html(result: Result) -> str:
 def _sentences(result: Result) -> list[str]:
     choice = result.choice
     sample = [] if result.sample is None else [sample_in_words(result.sample, result.n_rows)]
-    skipped = [f"{result.n_skipped} rows were skipped"] if result.n_skipped else []
+    skipped = (
+        [f"{_number(result.n_skipped, 'row')} skipped: NaN (label -3) or infinite values (label -2)"]
+        if result.n_skipped
+        else []
+    )
     chosen = "the paper's criterion" if choice.selection == "paper" else choice.selection
     return [
         result.verdict.sentence,

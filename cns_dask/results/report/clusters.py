@@ -49,6 +49,8 @@ class Card:
     exemplars: list[int]
     nearest: list[tuple[int, float]]
     representative: int | None
+    rules: list[str]  # conditions of which any holds, and how right they are
+    right: str
 
 
 def cards(shown: Shown, colors: Sequence[str]) -> list[Card]:
@@ -72,9 +74,18 @@ def cards(shown: Shown, colors: Sequence[str]) -> list[Card]:
                 exemplars=[row for row in shown.exemplars[at].tolist() if row >= 0],
                 nearest=[(shown.clusters[each], float(overlap[each])) for each in nearest],
                 representative=None if known is None else known[at],
+                **_rules(shown, at),
             )
         )
     return found
+
+
+def _rules(shown: Shown, at: int) -> dict[str, Any]:
+    if not shown.rules or not shown.rules[at].rules:
+        return {"rules": [], "right": ""}
+    rules = shown.rules[at]
+    right = f"holds for {rules.recall:.0%} of its rows, and is right for {rules.precision:.0%}"
+    return {"rules": [clean(str(rule)) for rule in rules.rules], "right": right}
 
 
 def _features(shown: Shown, at: int) -> list[Feature]:

@@ -72,8 +72,9 @@ def command_line(result: Result) -> str:
 def python_call(result: Result) -> str:
     """The same in Python."""
     listed = ", ".join(f"{name}={value!r}" for name, value in changed_settings(result).items())
+    read = "".join(f", {name}={value!r}" for name, value in result.read_options.items())
     sample = "" if result.sample is None else f", sample={result.sample.size!r}"
-    return f"CNS({listed}).fit({'graph=graph' if result.points is None else 'X'}{sample})"
+    return f"CNS({listed}).fit({'graph=graph' if result.points is None else 'X'}{read}{sample})"
 
 
 def run_of(result: Result) -> dict[str, Any]:

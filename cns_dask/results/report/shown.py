@@ -13,13 +13,15 @@ from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.inputs.forms import Data
 from cns_dask.results.exemplars import deepest_rows
 from cns_dask.results.overlap import over_blocks, overlap_of
-from cns_dask.results.profile import Profile, feature_names, label_positions, profile_rows
+from cns_dask.results.profile import Profile, feature_names, label_positions, profile_of, survey
 from cns_dask.results.report.coordinates import of_clustered, unscaled
 from cns_dask.results.result import Result
+from cns_dask.results.rules import Rules, rules_of
 from cns_dask.smoothing.memberships import Clustering
 
 BINS = 20  # of the confidence
 EXEMPLARS = 5  # of each cluster
+MOST_RULES = 4000  # clusters times features; of more, rules would take longer than all the rest
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Shown:
     overlap: FloatArray  # share of each other cluster in the rows of one (K, K)
     exemplars: IntArray  # rows that are deepest in each (K, EXEMPLARS); -1 where there are fewer
     profile: Profile | None  # of their features, where these are known
+    rules: list[Rules]  # for each of them, where these are not too many
 
     @property
     def sizes(self) -> IntArray:
@@ -82,6 +85,7 @@ def collect(
         clustering = Clustering(result.memberships, result.labels, result.confidence)
         clusters = result.clusters
     numbers = np.asarray(clusters)
+    profile, rules = _profile(result, clustering, clusters, data, features)
     return Shown(
         result=result,
         clustering=clustering,
@@ -90,7 +94,8 @@ def collect(
         confidence_counts=np.asarray(over_blocks(clustering, confidence_block, sum, numbers)),
         overlap=overlap_of(clustering),
         exemplars=deepest_rows(clustering, clusters, EXEMPLARS),
-        profile=_profile(result, clustering, clusters, data, features),
+        profile=profile,
+        rules=rules,
     )
 
 
@@ -115,16 +120,26 @@ def _profile(
     clusters: Sequence[int],
     data: Data | None,
     features: Sequence[str] | None,
-) -> Profile | None:
-    """Features of the clusters: of the data, or of the stored rows where scaling can be undone; else None."""
+) -> tuple[Profile | None, list[Rules]]:
+    """Features and rules of the clusters: of the data, or of the stored rows where scaling can be undone; else none."""
     labels: Any = clustering.labels
     if data is not None:
-        return profile_rows(data.X, labels, len(clusters), features, clusters)
+        return _surveyed(data.X, labels, clusters, feature_names(features, data.X.shape[1]))
     if result.points is None or result.transform.components is not None or result.transform.normalize:
-        return None
+        return None, []
     transform = result.transform
     names = feature_names(result.columns, transform.n_features)
     rows = result.points.map_blocks(unscaled, transform.scale, transform.center, dtype=np.float64, token="features")
     if result.n_clustered < result.n_rows:
         labels = of_clustered(labels, result)
-    return profile_rows(rows, labels, len(clusters), [names[at] for at in transform.kept.tolist()], clusters)
+    return _surveyed(rows, labels, clusters, tuple(names[at] for at in transform.kept.tolist()))
+
+
+def _surveyed(
+    rows: Any, labels: Any, clusters: Sequence[int], features: tuple[str, ...]
+) -> tuple[Profile, list[Rules]]:
+    part = survey(rows, labels, clusters)
+    profile = profile_of(part, features, clusters)
+    if profile.effect.size > MOST_RULES:
+        return profile, []
+    return profile, [rules_of(part, at, features, profile.effect[at]) for at in range(len(clusters))]
