@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
     X = rng.standard_normal((450, 4)) + 9 * np.eye(4)[y]
     table = pd.DataFrame(X, columns=["length", "width", "height", "noise"]).assign(age=20 + 30 * (y == 1))
     table.to_parquet(path / "data.parquet")
-    fitted = cns("fit", "data.parquet", "--columns", "length,width,height,noise", "--out", "clusters.zarr", cwd=path)
+    fitted = cns("fit", "data.parquet", "--columns", "length, width,height,noise", "--out", "clusters.zarr", cwd=path)
     assert fitted.returncode == 0, fitted.stderr
     return path
 

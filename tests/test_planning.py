@@ -208,3 +208,10 @@ def test_the_time_of_a_sample_grows_with_all_rows(one_second_per_step, monkeypat
     core = {forecast.n_rows: {row.stage: row.core_seconds for row in forecast.stages} for forecast in (few, many)}
     assert core[10**7]["assign"] == pytest.approx(100 * core[10**5]["assign"])
     assert core[10**7]["evaluate"] == core[10**5]["evaluate"] > 0
+
+
+def test_rows_that_a_fit_would_skip_do_not_keep_a_plan_from_measuring(one_second_per_step):
+    X = np.random.default_rng(0).standard_normal((500, 3))
+    X[7, 1] = np.nan
+    assert plan(X, settings=SETTINGS).seconds is not None
+    assert [len(sample) for sample in one_second_per_step] == [499]

@@ -208,7 +208,7 @@ def test_skipped_rows_are_left_out(two_of_ten):
     np.testing.assert_allclose(profile["mean"], means)
     assert kept[result.exemplars(5)].all()
     np.testing.assert_allclose(result.overlap.sum(axis=1), 1)
-    assert "86 rows were skipped" in repr(result)
+    assert "86 rows skipped: NaN (label -3)" in repr(result)
 
 
 def test_a_fit_of_a_sample_tells_about_all_rows():
@@ -254,7 +254,7 @@ def test_errors_say_what_is_wrong(result, two_of_ten):
         result.profile(table[NAMES[:9]])
     with pytest.raises(InvalidDataError, match="The rows have 9 features, and the fit has 10"):
         result.profile(table.to_numpy()[:, :9])
-    for wrong in (3, -1, "0", 1.5, True, None):
+    for wrong in (3, -1, "0", 1.5, True):
         with pytest.raises(InvalidSettingError, match="There is no cluster .*The clusters are 0, 1, 2"):
             result.explain(wrong, table)
         with pytest.raises(InvalidSettingError, match="There is no cluster .*The clusters are 0, 1, 2"):
@@ -276,3 +276,9 @@ def test_an_opened_result_explains_too(two_of_ten, tmp_path):
     CNS(n_clusters=3, scale=False).fit(table, out=tmp_path / "out.zarr")
     opened = open_result(tmp_path / "out.zarr")
     assert opened.explain(2, table) == open_result(tmp_path / "out.zarr").explain(2, table)
+
+
+def test_all_clusters_at_once(result, two_of_ten):
+    everything = result.explain(None, two_of_ten[0])
+    assert [each.cluster for each in everything] == result.clusters
+    assert everything[1].to_dict() == result.explain(1, two_of_ten[0]).to_dict()

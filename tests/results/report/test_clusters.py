@@ -3,6 +3,7 @@ import pytest
 
 from cns_dask import CNS
 from cns_dask.results.colors import cluster_colors
+from cns_dask.results.report import shown as shown_module
 from cns_dask.results.report.clusters import cards, heat_rows
 from cns_dask.results.report.shown import collect
 
@@ -30,6 +31,18 @@ def test_the_features_that_set_a_cluster_apart_come_first(shown):
         labels = shown.result.labels.compute()
         assert set(labels[card.exemplars]) == {card.cluster}
         assert card.cluster not in [other for other, _ in card.nearest]
+
+
+def test_a_rule_says_what_a_cluster_is_and_how_often_that_is_right(shown):
+    for card in cards(shown, cluster_colors(3)):
+        (rule,) = card.rules
+        assert rule.startswith(f"{card.features[0].name} > ")
+        assert card.right == "holds for 100% of its rows, and is right for 100%"
+
+
+def test_rules_that_would_take_long_are_left_out(monkeypatch, shown):
+    monkeypatch.setattr(shown_module, "MOST_RULES", 17)  # there are 3 clusters times 6 features
+    assert cards(collect(shown.result), cluster_colors(3))[0].rules == []
 
 
 def test_the_heat_map_shows_the_strongest_features_in_a_diagonal(shown):
