@@ -319,7 +319,7 @@ def test_demo_ends_with_what_was_found_and_where(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "3000 rows: 6 clusters, clearly" in done.stdout
         assert f"result: {name}/clusters.zarr" in done.stdout
-        assert f"next: cns-dask show {name}/clusters.zarr" in done.stdout
+        assert f"next: cns-dask explain {name}/clusters.zarr {name}/data.npy" in done.stdout
         assert open_result(tmp_path / name / "clusters.zarr").n_rows == 3000
         page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
         assert "6 clusters in 3\u202f000 rows" in page
@@ -394,7 +394,7 @@ def test_a_fit_ends_with_three_lines_and_warnings_in_words(folder):
     verdict, where, advice = done.stdout.splitlines()
     assert verdict == f"600 rows: {open_result(folder / 'three.zarr').verdict.sentence}"
     assert where == "result: three.zarr"
-    assert advice.startswith("next: cns-dask show three.zarr")
+    assert advice.startswith("next: cns-dask explain three.zarr x.npy")
     assert "ChoiceWarning" not in done.stderr
     assert ".py" not in done.stderr
     doubts = open_result(folder / "three.zarr").verdict.doubts

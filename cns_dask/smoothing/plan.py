@@ -156,7 +156,7 @@ def narrow(sizes: SmoothingSizes, n_threads: int) -> SmoothingSizes:
     --------
     >>> sizes = size_smoothing(10**7, 2**16, Grid((24, 48, 72, 96), (0.01, 0.02), 30), 150, tol=1e-4)
     >>> narrow(sizes, 16).widths, narrow(sizes, 100).widths
-    ((16, 16, 16, 16, 4), (16, 8, 8, 4, 2))
+    ((16, 16, 16, 16, 2), (16, 16, 4, 4, 2))
     """
     if sizes.n_rows <= NARROW_ROWS:
         return sizes

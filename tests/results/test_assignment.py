@@ -227,7 +227,7 @@ def test_a_fit_of_a_sample_is_other_work_than_that_of_all_rows(rows, tmp_path):
     fit(rows, Settings(), sample=500, out=out)
     assert fit(rows, Settings(), sample=500, out=out).n_clustered < 1500
     for other in ({}, {"sample": 600}, {"sample": 500, "check_sample": True}):
-        with pytest.raises(OSError, match="other data or settings: sample is"):
+        with pytest.raises(OSError, match="other data or settings: sample was"):
             fit(rows, Settings(), out=out, **other)
 
 

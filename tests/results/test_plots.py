@@ -120,5 +120,5 @@ def test_noise_and_one_cluster():
 
 def test_without_matplotlib_the_error_says_what_to_install(result, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
-    with pytest.raises(CNSError, match=r"Plots need matplotlib: pip install 'cns_dask\[report\]'"):
+    with pytest.raises(CNSError, match=r"Plots need matplotlib: pip install 'cns_dask\[plots\]'"):
         result.plot.overlap()
