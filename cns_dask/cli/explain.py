@@ -72,7 +72,7 @@ def explain(
 def _text(explanation: Explanation, rows: list[int], near: dict[int, float]) -> str:
     """What is printed about a cluster."""
     lines = [repr(explanation), f"typical rows: {', '.join(map(str, rows)) or 'none'}"]
-    shown = [f"{number} ({100 * share:.1f} %)" for number, share in near.items() if share >= LEAST_OVERLAP]
+    shown = [f"{100 * share:.1f} % to cluster {number}" for number, share in near.items() if share >= LEAST_OVERLAP]
     if shown:
-        lines.append(f"overlaps with cluster {', '.join(shown[:SHOWN_NEIGHBORS])}")
+        lines.append(f"its rows also belong to others: {', '.join(shown[:SHOWN_NEIGHBORS])}")
     return "\n".join(lines)

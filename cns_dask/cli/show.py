@@ -98,9 +98,6 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
     lines = [
         f"{result.n_rows} rows: {result.verdict.sentence}",
         *(f"but: {doubt}" for doubt in result.verdict.doubts),
-        *explain(result),
-        *quality_in_words(result),
-        f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}",
     ]
     if result.n_skipped:
         lines.append(f"{result.n_skipped} row(s) skipped: NaN (label -3) or infinite values (label -2)")
@@ -122,6 +119,8 @@ def print_result(result: Result, n_clusters: int | None = None) -> None:
     ]
     columns = {"K": "K", "criterion": "criterion", "n_neighbors": "k", "lam": "lam", "evidence": "evidence"}
     typer.echo(f"\nnumbers of clusters (* the choice)\n\n{markdown(numbers, columns)}")
+    memory = f"memory: at most {used / 2**20:.0f} MiB in a process, planned {planned / 2**20:.0f}"
+    typer.echo("\n" + "\n".join(["how it was made", "", *explain(result), *quality_in_words(result), memory]))
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, left: bool = False) -> str:
