@@ -81,7 +81,8 @@ def test_a_user_can_check_types_with_ours(tmp_path):
         encoding="utf-8",
     )
     (tmp_path / "wrong.py").write_text(
-        'from cns_dask import open_result\ncount: str = open_result("clusters.zarr").choice.n_clusters\n', encoding="utf-8"
+        'from cns_dask import open_result\ncount: str = open_result("clusters.zarr").choice.n_clusters\n',
+        encoding="utf-8",
     )
     options = {"cwd": tmp_path}
     good = run("mypy", "--strict", "--follow-imports=silent", "good.py", **options)

@@ -52,7 +52,7 @@ class Worker:
         try:
             if self.pipe.poll(limit):
                 return self.pipe.recv()
-            error = f"not done after {limit:.0f} s"
+            error = f"not done after {limit:g} s"
         except EOFError:
             self.process.join()
             error = f"its process died with exit code {self.process.exitcode}"
@@ -104,7 +104,7 @@ def write_runs(runs: list[dict[str, Any]], path: Path) -> None:
     """Replaces the file in one step: a run that is killed leaves a whole one."""
     part = path.with_suffix(".part")
     with part.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, RUN, restval="", lineterminator="\n")
+        table = csv.DictWriter(file, RUN, lineterminator="\n")
         table.writeheader()
         table.writerows(runs)
     part.replace(path)
@@ -143,16 +143,20 @@ def main() -> None:
     worker = Worker()
     clock = Clock([X.size**0.5 for _, _, X, _, _ in missing])
     for at, (name, method, X, y, about) in enumerate(missing, 1):
-        row = {"dataset": name} | about | run(worker, method, X, y, arguments.limit)
+        row = dict.fromkeys(RUN, "") | {"dataset": name} | about | run(worker, method, X, y, arguments.limit)
         runs.append(row)
         write_runs(runs, arguments.out / "runs.csv")
-        said = row.get("error") or f"K {row['K']:>3}, AMI {row['ami']:>6}"
+        said = row["error"] or f"K {row['K']:>3}, AMI {row['ami']:>6}"
         left = clock.minutes_left(at)
         print(
             f"[{at}/{len(missing)}] {name} {method}: {said}, {row['seconds']} s; about {left:.0f} min left", flush=True
         )
 
-    write_comparison([row for row in runs if row["dataset"] in {name for name, _, _ in sets}], arguments.out)
+    names = {name for name, _, _ in sets}
+    shown = [row for row in runs if row["dataset"] in names]
+    if not any(row["ami"] for row in shown):
+        parser.exit(message="No run has a result: there are no tables.\n")
+    write_comparison(shown, arguments.out)
     print(f"Tables: {arguments.out / 'comparison.md'}")
 
 
