@@ -43,6 +43,7 @@ def scores(X, y):
         ("libra", "euclidean", "CNSe", None),
         pytest.param("biodeg", "cosine", "CNSc", 4, marks=pytest.mark.slow),
         pytest.param("yeast_uci", "cosine", "CNSc", 1, marks=pytest.mark.slow),
+        pytest.param("wine_quality_red", "cosine", "CNSc", 1, marks=pytest.mark.slow),
     ],
 )
 def test_copies_counted_twice_give_the_numbers_of_the_paper(datasets, monkeypatch, name, metric, method, seed):

@@ -18,6 +18,7 @@ import multiprocessing
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -65,14 +66,19 @@ class Worker:
 def serve(pipe: Connection) -> None:
     """Answers with labels or an error until the other end is closed."""
     warnings.simplefilter("ignore")
-    while True:
-        method, X = pipe.recv()
-        try:
-            pipe.send(METHODS[method](X))
-        except ModuleNotFoundError as error:
-            pipe.send(f"not installed: pip install {PACKAGES.get(method, error.name)}")
-        except Exception as error:
-            pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            method, X = pipe.recv()
+            pipe.send(labels_or_error(method, X))
+
+
+def labels_or_error(method: str, X: np.ndarray) -> np.ndarray | str:
+    try:
+        return METHODS[method](X)
+    except ModuleNotFoundError as error:
+        return f"not installed: pip install {PACKAGES.get(method, error.name)}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def describe(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
