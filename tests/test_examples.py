@@ -35,9 +35,13 @@ def run(script, *arguments, cwd, **environment):
     ).stdout  # fmt: skip
 
 
+def rows_of(path):
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
 def reproduced(folder):
-    with (folder / "reproduction.csv").open(encoding="utf-8") as lines:
-        return {(row["dataset"], row["distance"]): row for row in csv.DictReader(lines)}
+    return {(row["dataset"], row["distance"]): row for row in rows_of(folder / "reproduction.csv")}
 
 
 def assert_equal_to_the_paper(row):
@@ -85,6 +89,45 @@ def test_reproduction_marks_what_is_not_in_the_paper(tmp_path):
     np.savez(tmp_path / "data" / "mine.npz", X=rng.standard_normal((80, 3)), y=rng.integers(2, size=80))
     run("reproduce_paper/reproduce.py", "data", cwd=tmp_path)
     assert reproduced(tmp_path / "reproduction")["mine", "cosine"]["match"] == "not in the paper"
+
+
+def test_the_comparison_of_the_paper_goes_on_and_ranks_what_is_here(tmp_path):
+    (tmp_path / "hdbscan.py").write_text("raise ModuleNotFoundError(name='hdbscan')")  # as if it were not installed
+    command = "reproduce_paper/compare.py", "--only", "iris", "wine", "--methods", "CNSe", "KM", "MS", "HDB"
+    first = run(*command, "--limit", 120, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "2 data sets, 4 methods: 8 runs to do" in first
+    assert "wine HDB: not installed: pip install hdbscan" in first
+    again = run(*command, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "2 runs to do" in again  # only what was not installed
+
+    out = tmp_path / "comparison"
+    scores = {(row["dataset"], row["method"]): row for row in rows_of(out / "runs.csv")}
+    assert len(scores) == 8
+    assert (scores["wine", "CNSe"]["ami"], scores["wine", "CNSe"]["K"]) == ("40.23", "2")
+    assert (scores["wine", "KM"]["ami"], scores["wine", "KM"]["ari"]) == ("87.16", "89.75")  # the paper's
+
+    table = {row["data set"]: row for row in rows_of(out / "ami.csv")}
+    assert len(table) == 48
+    assert (table["wine"]["KM"], table["wine"]["KM (paper)"], table["zoo"]["KM"]) == ("87.16", "87.16", "")
+    wins = {row["better than:"]: row for row in rows_of(out / "wins_ami.csv")}
+    assert (wins["KM"]["CNSe"], wins["CNSe"]["KM"]) == ("1", "0")  # wine; iris is a tie
+    ranks = {row["method"]: row for row in rows_of(out / "ranks_ami.csv")}
+    assert ranks["SNNC"]["paper, 48 tasks"] == "8.3854"
+    assert float(ranks["KM"]["all that run"]) < float(ranks["HDB"]["all that run"])  # the latter by the paper's numbers
+    agreement = {row["method"]: row for row in rows_of(out / "agreement.csv")}
+    assert (agreement["CNSe"]["equal"], agreement["KM"]["equal"]) == ("2", "2")
+    text = (out / "comparison.md").read_text(encoding="utf-8")
+    assert "2 of the paper's 48 data sets are here" in text
+    assert "| iris | HDB | not installed: pip install hdbscan |" in text
+    assert (out / "ranks.png").exists()
+
+
+def test_the_comparison_of_the_paper_survives_a_method_that_takes_too_long(tmp_path):
+    command = "reproduce_paper/compare.py", "--only", "iris", "--methods", "MS", "SC"
+    printed = run(*command, "--limit", 0.01, cwd=tmp_path)
+    assert printed.count("not done after 0.01 s") == 2
+    assert "0 runs to do" in run(*command, cwd=tmp_path)
+    assert "[2/2] iris SC: K " in run(*command, "--retry", cwd=tmp_path)
 
 
 def test_solver_benchmark_finds_the_same_clusters_both_ways(tmp_path):
@@ -315,6 +358,9 @@ def test_every_example_is_here():
         "quickstart/quickstart.py",
         "explain/wine.py",
         "reproduce_paper/reproduce.py",
+        "reproduce_paper/compare.py",
+        "reproduce_paper/comparators.py",
+        "reproduce_paper/tables.py",
         "benchmarks/solver.py",
         "benchmarks/neighbors.py",
         "benchmarks/fit.py",
@@ -343,6 +389,7 @@ def test_every_example_is_here():
         "anndata_cells",
         "slurm",
         "explain",
+        "reproduce_paper",
     ):
         assert f"examples/{name}/" in (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
 

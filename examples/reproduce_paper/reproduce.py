@@ -12,7 +12,7 @@ import argparse
 import csv
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from cns_dask import CNS
 
 SCORES = ("ami", "ari", "accuracy")
 EXACT = 0.0101  # the paper prints two decimals: equal up to the last one
+METHODS = {"euclidean": "CNSe", "cosine": "CNSc"}  # as the paper calls them
 HEADER = ("dataset", "distance", "k", "lam", "K", *SCORES, *(f"paper {name}" for name in SCORES), "match", "seconds")
 
 
@@ -54,9 +55,10 @@ def data_sets(folder: Path | None, only: list[str] | None) -> Iterator[tuple[str
 
 
 def paper_scores() -> dict[tuple[str, str], dict[str, float]]:
+    """Data set and method -> its scores in the paper."""
     with (Path(__file__).parent / "paper.csv").open(encoding="utf-8") as lines:
         return {
-            (row["dataset"], row["distance"]): {name: float(row[name]) for name in SCORES}
+            (row["dataset"], row["method"]): {name: float(row[name]) for name in SCORES}
             for row in csv.DictReader(lines)
         }
 
@@ -78,33 +80,47 @@ def evaluate(name: str, distance: str, X: np.ndarray, y: np.ndarray, paper: dict
     return row | {"match": "exact" if exact else ""}
 
 
+def markdown(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
+    header = list(header)
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(map(str, cells)) + " |\n" for cells in lines)
+
+
 def write_tables(rows: list[dict[str, Any]], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with (out / "reproduction.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, HEADER, restval="", lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    lines = [HEADER, ["---"] * len(HEADER), *([str(row.get(name, "")) for name in HEADER] for row in rows)]
-    text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    (out / "reproduction.md").write_text(text + "\n", encoding="utf-8")
+    text = markdown(HEADER, ([row.get(name, "") for name in HEADER] for row in rows))
+    (out / "reproduction.md").write_text(text, encoding="utf-8")
+
+
+def parse_with_data(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Path | None]:
+    """The arguments, with those that say which data sets to take, and the folder of these."""
+    parser.add_argument("folder", nargs="?", type=Path, default=os.environ.get("CNS_DASK_DATA"))
+    parser.add_argument("--only", nargs="+", help="names of data sets")
+    arguments = parser.parse_args()
+    if arguments.folder is None:
+        return arguments, None
+    folder = Path(arguments.folder)
+    if (folder / "datasets").is_dir():
+        folder = folder / "datasets"
+    if not any(folder.glob("*.npz")):
+        parser.error(f"the folder must hold .npz files with X and y. Got {folder}.")
+    return arguments, folder
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=os.environ.get("CNS_DASK_DATA"))
-    parser.add_argument("--only", nargs="+", help="names of data sets")
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for the tables")
-    arguments = parser.parse_args()
-    folder = None if arguments.folder is None else Path(arguments.folder)
-    if folder is not None and (folder / "datasets").is_dir():
-        folder = folder / "datasets"
-    if folder is not None and not any(folder.glob("*.npz")):
-        parser.error(f"the folder must hold .npz files with X and y. Got {folder}.")
+    arguments, folder = parse_with_data(parser)
     paper, rows = paper_scores(), []
     print("  ".join(f"{name:>14}" if name == "dataset" else f"{name:>9}" for name in HEADER))
     for name, X, y in data_sets(folder, arguments.only):
         for distance in ("euclidean", "cosine"):
-            row = evaluate(name, distance, X, y, paper.get((name, distance), {}))
+            row = evaluate(name, distance, X, y, paper.get((name, METHODS[distance]), {}))
             rows.append(row)
             cells = (f"{row.get(key, '')!s:>14}" if key == "dataset" else f"{row.get(key, '')!s:>9}" for key in HEADER)
             print("  ".join(cells), flush=True)
