@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ OPTIONAL = {
     "dask-jobqueue": "Slurm",
 }
 LEAST_MEMORY, LEAST_SPACE = 2**30, 2**30
+DEADLOCK_ENDS = (3, 11, 10)  # before, Python 3.11 may deadlock in `sys._current_frames`, which Dask's profiler calls
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ def examine(cluster: SchedulerOptions, scratch: str | None, *, debug: bool = Fal
 
 
 def _packages() -> Iterator[Finding]:
-    yield Finding("Python", "well", f"{platform.python_version()} on {platform.platform(terse=True)}")
+    python = f"{platform.python_version()} on {platform.platform(terse=True)}"
+    hangs = (3, 11) <= sys.version_info < DEADLOCK_ENDS
+    advice = ": workers that you start yourself may hang, unless distributed.worker.profile.enabled is False"
+    yield Finding("Python", "note" if hangs else "well", python + (advice if hangs else ""))
     for name in PACKAGES:
         version = _version(name)
         yield Finding(name, "wrong" if version is None else "well", version or "not installed")

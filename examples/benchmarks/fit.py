@@ -189,9 +189,11 @@ def scaling(n_rows: int, folder: Path) -> None:
 
 
 PROGRAM = """
+import dask
 from distributed import Client, LocalCluster
 from cns_dask import CNS
 if __name__ == "__main__":
+    dask.config.set({{"distributed.worker.profile.enabled": False}})  # its profiler may deadlock Python before 3.11.10
     options = dict(threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0")
     with LocalCluster(n_workers={count}, **options) as cluster, Client(cluster):
         CNS().fit({path!r}, out={out!r}, overwrite=True)

@@ -67,14 +67,13 @@ def neighbors_of(n_rows: int) -> int:
 def workers(count: int, threads: int, memory: str = "6GiB") -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(
-        n_workers=count,
-        threads_per_worker=threads,
-        memory_limit=memory,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    )
-    with cluster, Client(cluster) as client:
+    sizes = {"n_workers": count, "threads_per_worker": threads, "memory_limit": memory}
+    # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls all the time
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+        LocalCluster(**sizes, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
         yield client
 
 

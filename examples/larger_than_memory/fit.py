@@ -77,6 +77,8 @@ def main() -> None:
     make_data(options.folder / "data.zarr", options.rows, n_columns)
     reset_peak()
     sizes = {"n_workers": options.workers, "threads_per_worker": 1, "memory_limit": limit}
+    # Python 3.11 before 3.11.10 may deadlock in `sys._current_frames`, which Dask's profiler calls all the time
+    dask.config.set({"distributed.worker.profile.enabled": False})
     with LocalCluster(**sizes, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster, Client(cluster):
         model = CNS(verbose=True).fit(
             options.folder / "data.zarr", out=options.folder / "clusters.zarr", overwrite=True
