@@ -7,7 +7,6 @@ the graph handed to the scheduler never grows across stages.
 from __future__ import annotations
 
 import os
-import threading
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.errors import ChoiceWarning
-from cns_dask.execution.cluster import active_client, inside_task
+from cns_dask.execution.cluster import inside_task
 from cns_dask.execution.compute import waiting_for_workers
 from cns_dask.execution.memory import watched_memory
 from cns_dask.execution.run import Piece, Run
@@ -44,7 +43,7 @@ from cns_dask.settings import Settings
 from cns_dask.smoothing.grid import GridResult, search_grid
 from cns_dask.smoothing.memberships import clustering
 from cns_dask.smoothing.plan import memberships_stage
-from cns_dask.smoothing.solver import compile_solves, warn_if_not_converged
+from cns_dask.smoothing.solver import warn_if_not_converged
 from cns_dask.smoothing.verdict import Verdict
 from cns_dask.storage.fingerprints import resume_key
 from cns_dask.storage.layout import ArrayPlan, Kind
@@ -228,10 +227,6 @@ def find_clustered_rows(job: Job, settings: Settings, run: Run) -> da.Array:
 
 def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
     """Find the neighbours, once for every k; or take them as given."""
-    if active_client() is None:  # a first fit compiles for seconds: what comes next too, meanwhile
-        loose = settings.tol_of_grid(job.n_rows), job.sizes.block_width, not job.sizes.keeps_all_rows
-        blocks = [loose, (settings.tol, job.sizes.absorption_width, False)]
-        threading.Thread(target=compile_solves, args=(blocks,), daemon=True, name="cns-dask-compile").start()
     if job.given_graph is not None:
         return store_given_graph(run, job.graph_sizes, job.given_graph)
     sizes, k = job.graph_sizes, job.grid.ks[0]

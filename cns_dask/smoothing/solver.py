@@ -38,7 +38,7 @@ from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import NotConvergedWarning
 from cns_dask.smoothing.nodes import ROOMY_ROWS, node_sets, order_nodes, precision_for
 from cns_dask.smoothing.passes import TILE_ROWS, add_rows, add_tiles, aligned_zeros, number_of_tiles, smooth_tiles
-from cns_dask.smoothing.walk import Walk, walk_on
+from cns_dask.smoothing.walk import Walk
 from cns_dask.storage.chunks import FLOAT_BYTES, clip
 
 #: Points of a block: a line of the cache in single precision, or fewer where memory ends.
@@ -187,14 +187,6 @@ def solve_block(
             block = replace(block, n_passes=block.n_passes + double.n_passes)
         unsolved = _unsolved(block, tol)
     return _without_polynomial(block, walk, some, lams, tol, rows) if unsolved.size else block
-
-
-def compile_solves(blocks: Sequence[tuple[float, int, bool]]) -> None:
-    """Compile what blocks need of this tolerance and width, of which some rows are wanted or all: solve tiny ones."""
-    pair, one = walk_on(np.array([[0, 1], [1, 0]])), np.array([0])
-    for tol, width, some_rows in blocks:
-        nodes = node_sets(pair, 0, 0.5, tol)[0]
-        solve_block(pair, one, np.array([0.5]), nodes, tol, width, one if some_rows else None)
 
 
 def _unsolved(block: SolvedBlock, tol: float) -> IntArray:
