@@ -143,6 +143,7 @@ def peer_rows(path):
         return {(row["data"], row["n"], row["method"]): row for row in csv.DictReader(lines)}
 
 
+@pytest.mark.slow
 def test_peers_are_measured_failures_included_and_a_killed_run_goes_on(tmp_path):
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data" / "unlabelled.npz", X=np.random.default_rng(0).standard_normal((300, 3)))
