@@ -76,14 +76,15 @@ class Run:
         with self.stage(stage) as running:
             running.run(stage.steps[-1].name, pieces)
 
-    def load(self, name: str, arrays: Sequence[str] = ()) -> Any | None:
+    def load(self, name: str, arrays: Sequence[str] = (), *, is_told: bool = True) -> Any | None:
         """The value that an earlier run has saved, if these arrays that go with it are undamaged; else None."""
         if not self.is_resumed or self.writer.records is None:
             return None
         value = decode_record(self.writer.records.read(f"{name}.json"))
         if value is MISSING_RECORD or not self.are_undamaged(arrays):
             return None
-        self.progress.resumed(name)
+        if is_told:
+            self.progress.resumed(name)
         return value
 
     def save(self, name: str, value: Any, *, drop_scratch: bool = True) -> Any:

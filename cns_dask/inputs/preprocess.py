@@ -13,6 +13,7 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import ApproximateAxesWarning, InvalidDataError
+from cns_dask.execution.compute import merged
 from cns_dask.execution.plan import Stage, Step
 from cns_dask.numeric import project_block
 from cns_dask.storage.chunks import FLOAT_BYTES
@@ -255,10 +256,7 @@ def _axes_in_subspace(rows: da.Array, n_components: int, transform: Transform) -
 def _spread(rows: da.Array, basis: Any, transform: Transform) -> Any:
     """The product of the covariance of the rows with a basis (d, width), as a Delayed."""
     spread = rows.map_blocks(spread_block, basis, transform, meta=np.empty((0, 0)), token="spread")
-    parts = list(spread.to_delayed().ravel())  # each one task with those before it
-    while len(parts) > 1:  # few at once: each is as large as the basis
-        parts = [dask.delayed(sum)(parts[at : at + 4]) for at in range(0, len(parts), 4)]
-    return parts[0]
+    return merged(spread.to_delayed().ravel(), sum)  # few at once: each is as large as the basis
 
 
 def random_basis(n_features: int, width: int) -> FloatArray:

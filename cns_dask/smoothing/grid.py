@@ -150,7 +150,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
 
 def with_widths(run: Run, sizes: SmoothingSizes) -> SmoothingSizes:
     """The sizes with blocks as wide as suits the threads that there are; a resumed run takes those it began with."""
-    widths = run.load("widths")
+    widths = run.load("widths", is_told=False)  # it is no work that was done
     if widths is None:
         narrowed = narrow(sizes, sum(threads for _, threads, _ in processes()))
         widths = run.save("widths", narrowed.widths or (), drop_scratch=False)

@@ -107,6 +107,8 @@ def test_blocks_for_many_threads_give_the_same_to_the_last_bit(neighbors, points
     monkeypatch.setattr(plan_module, "NARROW_ROWS", 0)
     monkeypatch.setattr(grid_module, "processes", lambda: [("many", 100, 0)])
     narrow, of_narrow, _ = searched(tmp_path / "narrow", neighbors, points, overrides={"block_width": 16})
+    resumed, _ = begin(tmp_path / "narrow", neighbors, points)
+    assert max(resumed.load("widths")[:-1]) < 16
     assert_equals_the_dense_version(narrow, of_narrow, dense)
     np.testing.assert_array_equal(of_narrow, of_wide)
     np.testing.assert_array_equal(narrow.evaluation.surface, wide.evaluation.surface)
