@@ -15,6 +15,7 @@ from dask.utils import key_split, parse_timedelta
 
 from cns_dask.errors import SchedulerLostError, WorkersLostError
 from cns_dask.execution.cluster import active_client, inside_task
+from cns_dask.execution.plan import MERGED_AT_ONCE
 
 LOG = logging.getLogger("cns_dask")
 POLL_SECONDS = 1.0
@@ -45,12 +46,16 @@ def compute(
         return _on_cluster(client, tasks, done, stage, annotations or {})
 
 
-def merged(parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any, at_once: int = 4) -> Any:
-    """One task for what many tasks return, merged in a tree by `merge(values, *arguments)`: few are held at a time."""
+def merged(parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any, task: Any = None) -> Any:
+    """One task for what many tasks return, merged in a tree by `merge(values, *arguments)`: few are held at a time.
+
+    `task(merge, values, *arguments)` makes each task; None: without a name.
+    """
+    make = task or (lambda function, *values: dask.delayed(function)(*values))
     tasks = list(parts)
     while len(tasks) > 1:
-        groups = [tasks[at : at + at_once] for at in range(0, len(tasks), at_once)]
-        tasks = [dask.delayed(merge)(group, *arguments) if len(group) > 1 else group[0] for group in groups]
+        groups = [tasks[at : at + MERGED_AT_ONCE] for at in range(0, len(tasks), MERGED_AT_ONCE)]
+        tasks = [make(merge, group, *arguments) if len(group) > 1 else group[0] for group in groups]
     return tasks[0]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cns_dask.storage.layout import ArrayPlan
 
 PROCESS_BYTES = 450 * 2**20  # a worker that has imported everything and holds no data
+MERGED_AT_ONCE = 4  # values that one task of a tree merges
 USABLE_SHARE = 0.8  # Dask pauses a worker that uses more of its memory limit
 
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dask
@@ -19,7 +20,7 @@ import dask.array as da
 
 from cns_dask.errors import DamagedError
 from cns_dask.execution.cluster import active_client, check_location_is_shared, span_of
-from cns_dask.execution.compute import compute
+from cns_dask.execution.compute import compute, merged
 from cns_dask.execution.plan import Stage
 from cns_dask.progress import PartProgress, Progress
 from cns_dask.storage.arrays import StoredArray, aligned_regions, write_blocks
@@ -195,6 +196,10 @@ class RunningStage:
         if step not in self._steps:
             raise ValueError(f"The stage {self._stage.name} has no step {step}: it has {sorted(self._steps)}.")
         return dask.delayed(function)(*arguments, dask_key_name=f"{step}-{uuid.uuid4().hex}")
+
+    def merged(self, step: str, parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any) -> Any:
+        """One task for what many tasks return: see `compute.merged`."""
+        return merged(parts, merge, *arguments, task=partial(self.delayed, step))
 
     def compute(self, tasks: Sequence[Any], finished: Callable[[int], None] = lambda _: None) -> list[Any]:
         """Compute tasks; `finished` is called with the position of each."""

@@ -43,7 +43,6 @@ from cns_dask.storage.records import recordable
 
 CALIBRATED_MISSES = 0.7  # the reach aims at this share of the allowed misses, as a safety margin
 MAX_DESCENTS = 4  # rounds with other borders
-MERGED_AT_ONCE = 4  # lists of one sample that a task merges
 
 CELL_ARRAYS = tuple(f"cells/{name}" for name in ("centers", "starts", "points", "rows", "offset"))
 GRAPH_ARRAYS = ("graph/indices", "graph/distances")
@@ -168,10 +167,7 @@ class ApproximateSearch:
             stage.delayed("compare_samples", cell_tasks.nearest_in_part, sample, rows, points, part, k)
             for part in row_slices(self._sizes.n_rows, points.chunks[0])
         ]
-        while len(lists) > 1:
-            groups = [lists[at : at + MERGED_AT_ONCE] for at in range(0, len(lists), MERGED_AT_ONCE)]
-            lists = [stage.delayed("compare_samples", cell_tasks.merge_parts, group, rows) for group in groups]
-        return lists[0]
+        return stage.merged("compare_samples", lists, cell_tasks.merge_parts, rows)
 
     def _cheaper_method(self, visited: float) -> str:
         """Descent where a search in cells visits too many rows, if the workers have the memory for it."""

@@ -25,7 +25,6 @@ from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.criterion import Choice, Criterion
 from cns_dask.smoothing.plan import (
-    SUMMED_AT_ONCE,
     SmoothingSizes,
     absorption_stage,
     evaluate_stage,
@@ -321,20 +320,16 @@ class _GridPointsOfK:
         slots = np.argsort(self._near)  # where each candidate stands in the scratch array
         n_rows, parts = sizes.n_rows, row_slices(sizes.kept_rows, scratch.chunks[2])
         grams = [task("gram", gram_of_rows, blocks, scratch, rows, self._positions) for rows in parts]
-        while len(grams) > 1:
-            groups = [grams[at : at + SUMMED_AT_ONCE] for at in range(0, len(grams), SUMMED_AT_ONCE)]
-            grams = [task("gram", picks.sum_grams, group) for group in groups]
+        gram = self._stage.merged("gram", grams, picks.sum_grams)
         if not sizes.keeps_all_rows:
-            grams = [task("gram", gram_of_all, grams[0], blocks, scratch, n_rows, sizes.kept_rows)]
-        picked = task("criterion", picks.picks_of_lams, grams[0], slots, grid.max_clusters)
+            gram = task("gram", gram_of_all, gram, blocks, scratch, n_rows, sizes.kept_rows)
+        picked = task("criterion", picks.picks_of_lams, gram, slots, grid.max_clusters)
         largest = [
             task("criterion", criterion.largest_memberships_block, scratch, rows, slots, picked) for rows in parts
         ]
         of_grid = n_rows, sizes.kept_rows, self.k, grid.lams, grid.max_clusters
         values = task("criterion", criterion.criterion_of_lams, largest, *of_grid)
-        chain = task(
-            "criterion", chain_of_candidates, grams[0], slots, self._least_rows, grid.max_scale, self._is_asked
-        )
+        chain = task("criterion", chain_of_candidates, gram, slots, self._least_rows, grid.max_scale, self._is_asked)
         end = Piece(grid_points, (values, picked, chain), record=self.end.record)
         return self._stage.task("choose", end)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cns_dask.execution.forecast import Group, makespan
-from cns_dask.execution.plan import Stage, Step
+from cns_dask.execution.plan import MERGED_AT_ONCE, Stage, Step
 from cns_dask.settings import Grid
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
 from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
@@ -38,8 +38,6 @@ FINAL_WIDTHS, WIDE_ROWS = (8, 4, 2), 2**20
 NARROW_ROWS = 2**20
 #: Time of a pass for each vector, by the bytes of a row of its block: relative to rows that fill a line of the cache.
 ROW_COSTS = {64: 1.0, 32: 1.4, 16: 1.8}
-#: Partial sums over rows that one task adds.
-SUMMED_AT_ONCE = 4
 #: Chunks of neighbour distances that tell the intrinsic dimension, at most.
 SAMPLED_CHUNKS = 64
 
@@ -274,7 +272,7 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     chunks = math.ceil(kept / sizes.rows_per_absorption_chunk)
     largest, n_lams = max(sizes.n_candidates), len(grid.lams)
     gram = FLOAT_BYTES * n_lams * largest * (largest + 1)
-    reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (SUMMED_AT_ONCE + 2) * gram
+    reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (MERGED_AT_ONCE + 2) * gram
     steps: list[Step] = []
     for k, count in zip(grid.ks, sizes.n_candidates, strict=True):
         width, at = sizes.width_of(k), len(steps)

@@ -20,7 +20,6 @@ from cns_dask.smoothing import scales, solver
 from cns_dask.smoothing.candidates import Candidates, highest_near, in_degrees, in_row_order, local_maxima, most_of
 from cns_dask.smoothing.passes import TILE_ROWS
 from cns_dask.smoothing.plan import (
-    SUMMED_AT_ONCE,
     SmoothingSizes,
     candidates_stage,
     n_sampled_chunks,
@@ -166,10 +165,8 @@ def _find_maxima(run: Run, stage: RunningStage, walk: WalkFiles, limit: int | No
 
     degrees = highest = values(0)
     counts = [stage.delayed("maxima", count_part, walk.neighbors, part[0]) for part in regions]
-    while len(counts) > 1:
-        groups = [counts[at : at + SUMMED_AT_ONCE] for at in range(0, len(counts), SUMMED_AT_ONCE)]
-        counts = [stage.delayed("maxima", add_counts, group) for group in groups]
-    stage.compute([stage.delayed("maxima", write_counts, counts[0], degrees)])
+    total = stage.merged("maxima", counts, add_counts)
+    stage.compute([stage.delayed("maxima", write_counts, total, degrees)])
     n_maxima, nth = 0, 1
     while True:
         wider = values(nth)
