@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dask
+import fsspec
 import numpy as np
 import pytest
 from generators import mixture
@@ -49,6 +50,16 @@ def small_chunks() -> Iterator[None]:
     """Fit little data as if they were much."""
     with dask.config.set({"cns_dask.sizes": SMALL_SIZES}):
         yield
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """URL of an empty folder in the memory of this process, which all tests share."""
+    url = "memory://bucket"
+    yield url
+    filesystem = fsspec.filesystem("memory")
+    if filesystem.exists("/bucket"):
+        filesystem.rm("/bucket", recursive=True)
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,8 @@ def test_numbers_come_back_as_they_were(tmp_path):
     np.testing.assert_array_equal(found, values["m"])
 
 
-def test_urls_are_written_too():
-    write_csv("memory://bucket/t.csv", dd.from_pandas(TABLE, chunksize=3))
-    with fsspec.open("memory://bucket/t.csv", "r", encoding="utf-8", newline="") as file:
+def test_urls_are_written_too(bucket):
+    write_csv(f"{bucket}/t.csv", dd.from_pandas(TABLE, chunksize=3))
+    with fsspec.open(f"{bucket}/t.csv", "r", encoding="utf-8", newline="") as file:
         assert file.read() == TABLE.to_csv(index_label="row")
     assert fsspec.filesystem("memory").ls("/bucket", detail=False) == ["/bucket/t.csv"]
