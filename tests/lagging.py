@@ -8,29 +8,31 @@ import pytest
 @contextmanager
 def lagging_listings():
     """Listings show no file that is new in this block, as those of an object store that lag behind."""
-    from s3fs import S3FileSystem
+    from aiobotocore.client import AioBaseClient
+    from botocore.exceptions import ClientError
 
-    call, hidden = S3FileSystem._call_s3, set()
+    call, hidden = AioBaseClient._make_api_call, set()
 
-    async def lagging(self, method, *arguments, **options):
-        if method in ("put_object", "copy_object") and not await is_there(self, options):
-            hidden.add(options["Key"])
-        if method != "list_objects_v2":
-            return await call(self, method, *arguments, **options)
-        separator, _ = options.pop("Delimiter", ""), options.pop("MaxKeys", None)
-        answer = await call(self, method, *arguments, **options)
+    async def lagging(self, operation, parameters):
+        if operation in ("PutObject", "CopyObject") and not await is_there(self, parameters):
+            hidden.add(parameters["Key"])
+        if operation != "ListObjectsV2":
+            return await call(self, operation, parameters)
+        parameters = dict(parameters)
+        separator, _ = parameters.pop("Delimiter", ""), parameters.pop("MaxKeys", None)
+        answer = await call(self, operation, parameters)
         files = [file for file in answer.get("Contents", []) if file["Key"] not in hidden]
-        return {**answer, **_by_folder(files, options["Prefix"], separator)}
+        return {**answer, **_by_folder(files, parameters["Prefix"], separator)}
 
-    async def is_there(files, options):
+    async def is_there(client, parameters):
         try:
-            await call(files, "head_object", Bucket=options["Bucket"], Key=options["Key"])
-        except FileNotFoundError:
+            await call(client, "HeadObject", {name: parameters[name] for name in ("Bucket", "Key")})
+        except ClientError:
             return False
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(S3FileSystem, "_call_s3", lagging)
+        patch.setattr(AioBaseClient, "_make_api_call", lagging)
         yield
 
 

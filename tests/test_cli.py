@@ -250,6 +250,7 @@ def test_predict(folder, blobs):
     assert cns("predict", "clusters.zarr", "x.npy", "--out", "new.zarr", "--overwrite", cwd=folder).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
 def test_what_cannot_be_told_does_not_change_the_exit_code(folder, tmp_path):
     def code(stderr, *words):

@@ -78,6 +78,7 @@ def test_a_report_is_written_beside_a_result_that_is_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.html", "c.zarr"]
 
 
+@pytest.mark.slow
 def test_workers_are_started_for_a_fit_and_gone_after_it(tmp_path):
     """In a process of its own: spawned workers import its main module."""
     code = """

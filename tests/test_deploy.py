@@ -39,6 +39,7 @@ def test_one_folder_for_each_place_with_three_commands_and_no_python():
         assert f"]({place}/README.md)" in text("README.md")
 
 
+@pytest.mark.slow
 def test_sizes_are_those_that_the_plan_recommends():
     needed = plan_stages(COLUMNS, *plan_sizes(ROWS, COLUMNS, Settings())).worker_bytes(THREADS)
     gib = math.ceil(needed / 2**30)

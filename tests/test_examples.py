@@ -67,6 +67,7 @@ def test_reproduction_with_what_scikit_learn_ships(tmp_path):
     assert len(table) == 2 + 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_reproduction_of_the_paper(datasets, tmp_path, name):
     run("reproduce_paper/reproduce.py", datasets, "--only", name, "--out", tmp_path, cwd=tmp_path)
@@ -83,6 +84,7 @@ def test_reproduction_of_the_paper_pendigits(datasets, tmp_path):
         assert_equal_to_the_paper(rows["pendigits", distance])
 
 
+@pytest.mark.slow
 def test_reproduction_marks_what_is_not_in_the_paper(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -91,6 +93,7 @@ def test_reproduction_marks_what_is_not_in_the_paper(tmp_path):
     assert reproduced(tmp_path / "reproduction")["mine", "cosine"]["match"] == "not in the paper"
 
 
+@pytest.mark.slow
 def test_the_comparison_of_the_paper_goes_on_and_ranks_what_is_here(tmp_path):
     (tmp_path / "hdbscan.py").write_text("raise ModuleNotFoundError(name='hdbscan')")  # as if it were not installed
     command = "reproduce_paper/compare.py", "--only", "iris", "wine", "--methods", "CNSe", "KM", "MS", "HDB"
@@ -122,6 +125,7 @@ def test_the_comparison_of_the_paper_goes_on_and_ranks_what_is_here(tmp_path):
     assert (out / "ranks.png").exists()
 
 
+@pytest.mark.slow
 def test_the_comparison_of_the_paper_survives_a_method_that_takes_too_long(tmp_path):
     command = "reproduce_paper/compare.py", "--only", "iris", "--methods", "MS", "SC"
     printed = run(*command, "--limit", 0.01, cwd=tmp_path)
@@ -175,6 +179,7 @@ def test_peers_are_measured_failures_included_and_a_killed_run_goes_on(tmp_path)
     assert peer_rows(table).keys() == rows.keys()
 
 
+@pytest.mark.slow
 def test_a_peer_that_runs_into_a_limit_is_not_tried_with_more_rows(tmp_path):
     peers = "benchmarks/peers.py", "--sizes", 400, 500, "--peers", "minibatch"
     run(*peers, "--time-limit", 0.01, cwd=tmp_path)
@@ -249,6 +254,7 @@ def test_fit_benchmark(tmp_path):
         assert said in printed
 
 
+@pytest.mark.slow
 def test_a_nightly_flow_keeps_numbers_and_tells_of_a_split(tmp_path):
     printed = run("etl_parquet/flow.py", cwd=tmp_path)
     assert printed.count("night: clusters [0, 1, 2, 3, 4]") == 2
@@ -264,6 +270,7 @@ def test_a_nightly_flow_keeps_numbers_and_tells_of_a_split(tmp_path):
     assert (tmp_path / "etl" / "clusters.png").exists()
 
 
+@pytest.mark.slow
 def test_a_cube_is_clustered_by_profile_and_mapped_back(tmp_path):
     printed = run("xarray_cube/map.py", cwd=tmp_path)
     assert "places on land, 1475 at sea" in printed
@@ -276,6 +283,7 @@ def test_a_cube_is_clustered_by_profile_and_mapped_back(tmp_path):
     assert (tmp_path / "cube" / "map.png").exists()
 
 
+@pytest.mark.slow
 def test_cells_are_clustered_by_the_neighbours_in_obsp(tmp_path):
     printed = run("anndata_cells/cells.py", cwd=tmp_path)
     assert "clusters by the graph in obsp" in printed
@@ -320,6 +328,7 @@ def test_a_warm_worker_begins_at_once(tmp_path):
     assert float(re.search(r"cold / warmed up: ([\d.]+)", printed)[1]) > 2
 
 
+@pytest.mark.slow
 def test_the_comparison_with_others_tells_scores_and_how_often_the_number_is_right(tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=300)
@@ -338,6 +347,7 @@ def test_the_comparison_with_others_tells_scores_and_how_often_the_number_is_rig
     assert (tmp_path / "quality" / "quality.png").exists()
 
 
+@pytest.mark.slow
 def test_wines_are_explained(tmp_path):
     printed = run("explain/wine.py", cwd=tmp_path)
     assert "<Result: 178 rows, 3 clusters>" in printed

@@ -96,7 +96,7 @@ parameters = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(odd_sources(), parameters)
 def test_an_error_of_ours_or_a_valid_result(source, parameters):
     check(source, parameters)

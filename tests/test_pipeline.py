@@ -31,8 +31,11 @@ def clusters(draw, repeats=True):
     return X
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(X=clusters() | lattice, max_clusters=st.integers(1, 12), cap=st.sampled_from([3, 300]))
+PAPER_CASES = {"X": clusters() | lattice, "max_clusters": st.integers(1, 12), "cap": st.sampled_from([3, 300])}
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(**PAPER_CASES)
 @example(X=np.zeros((2, 1)), max_clusters=5, cap=300)  # two rows
 @example(X=np.array([[0.0], [1.0]]), max_clusters=5, cap=300)
 @example(X=np.full((30, 3), 7.0), max_clusters=5, cap=300)  # constant data
@@ -56,13 +59,23 @@ def test_every_step_equals_the_dense_oracle(X, max_clusters, cap):
     assert_same_labels(labels, dense.F, tie=1e-9)
 
 
+@pytest.mark.slow
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(**PAPER_CASES)
+def test_every_step_equals_the_dense_oracle_many_times(X, max_clusters, cap):
+    test_every_step_equals_the_dense_oracle.hypothesis.inner_test(X, max_clusters, cap)
+
+
 def assert_same_labels(labels, F, tie):
     """Every row has a largest membership as its label; there may be several, as in the middle of a symmetric graph."""
     np.testing.assert_array_less(F.max(axis=1) - tie, F[np.arange(len(F)), labels])
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(X=clusters(repeats=False), metric=st.sampled_from(["euclidean", "cosine"]))
+SIMPLE_CASES = {"X": clusters(repeats=False), "metric": st.sampled_from(["euclidean", "cosine"])}
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(**SIMPLE_CASES)
 def test_the_default_tolerance_gives_every_decision_of_the_direct_solve(X, metric):
     """On rows without duplicates: among these, ties may come out in another order unless the tolerance is tight."""
     X = np.c_[X, np.random.default_rng(0).standard_normal((len(X), 2))]  # in a line, cosine leaves only two directions
@@ -78,6 +91,13 @@ def test_the_default_tolerance_gives_every_decision_of_the_direct_solve(X, metri
     )
     np.testing.assert_allclose(F, dense.F, atol=1e-8)
     assert_same_labels(labels, dense.F, tie=1e-7)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(**SIMPLE_CASES)
+def test_the_default_tolerance_gives_every_decision_of_the_direct_solve_many_times(X, metric):
+    test_the_default_tolerance_gives_every_decision_of_the_direct_solve.hypothesis.inner_test(X, metric)
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +251,7 @@ def test_a_fit_raises_no_warnings(blobs):
         fit(blobs, Settings(metric="cosine"))
 
 
+@pytest.mark.slow
 def test_many_candidates_and_many_clusters_equal_the_dense_version():
     """The cap and K_max well above their defaults."""
     X = np.random.default_rng(5).standard_normal((5000, 2))

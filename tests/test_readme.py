@@ -1,6 +1,9 @@
 """The snippets of README.md and examples/formats/README.md, run from top to bottom on files as they name them."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import anndata
@@ -59,6 +62,20 @@ def test_snippets_of_the_readme(tmp_path, monkeypatch):
     assert (tmp_path / "clusters.zarr").is_dir()
 
 
+@pytest.mark.slow
+def test_commands_of_the_readme(tmp_path):
+    X = demo_points(600, 5)
+    np.save(tmp_path / "new.npy", X[:20])
+    zarr.create_array(str(tmp_path / "data.zarr"), shape=X.shape, chunks=(200, 5), dtype="f8")[...] = X
+    commands = re.findall(r"^cns-dask .*$", README, re.M)
+    assert len(commands) >= 10
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path, env={**os.environ, "PATH": path})
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"clusters.zarr", "all.zarr", "report.html", "new.zarr", "graph.zarr"} <= made
+
+
 def test_snippets_of_every_form(tmp_path, monkeypatch):
     make_files(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -84,7 +101,7 @@ def test_all_extras_are_named():
         assert f"`cns_dask[{name}]`" in README
 
 
-PAGES = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
+PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(".venv")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

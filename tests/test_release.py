@@ -72,6 +72,7 @@ def test_the_version_is_in_one_place_and_has_a_section_in_the_changelog():
     assert code == []
 
 
+@pytest.mark.slow
 def test_a_user_can_check_types_with_ours(tmp_path):
     (tmp_path / "good.py").write_text(
         "from cns_dask import CNS, Result, open_result\n"

@@ -16,6 +16,7 @@ from cns_dask.inputs.table_forms import LazyTable, PartitionIndex, Table, beside
 from cns_dask.smoothing.memberships import Clustering
 
 
+@pytest.mark.slow
 def test_two_hundred_partitions_of_unknown_length(blobs):
     reference, table = CNS().fit(blobs), parts(blobs, 200)
     with Counted() as counted:

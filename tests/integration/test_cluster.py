@@ -82,6 +82,7 @@ class DeadlyPredictor(Predictor):
         return super().clustering(rows, first_row)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_does_not_end_a_prediction_of_rows_in_memory(blobs, tmp_path, monkeypatch):
     model = CNS(n_neighbors=8, lam=0.1).fit(blobs, out=tmp_path / "r.zarr")
     monkeypatch.setattr("cns_dask.results.predict.Predictor", lambda model: DeadlyPredictor(model, tmp_path / "fuse"))

@@ -142,6 +142,7 @@ def test_a_damaged_description_is_made_again(stored_rows, undisturbed, small_pla
     assert result.transform.n_features == 5
 
 
+@pytest.mark.slow
 def test_rounds_of_a_search_are_made_again_together(stored_rows, small_plan, tmp_path, monkeypatch):
     """They write to the same lists: what one has left must not be taken for what another wrote."""
     monkeypatch.setattr(

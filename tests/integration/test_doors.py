@@ -58,6 +58,7 @@ def fit_on(address, folder, *more, env=None):
     )
 
 
+@pytest.mark.slow
 def test_with_a_certificate_and_without(cluster, tmp_path, blobs):
     address, files = cluster
     assert address.startswith("tls://127.0.0.1")

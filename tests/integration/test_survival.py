@@ -81,6 +81,7 @@ def end_of_worker():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_its_workers_ends_the_run(workers):
     import dask
 
@@ -92,6 +93,7 @@ def test_a_task_that_kills_its_workers_ends_the_run(workers):
     workers.wait_for_workers(2, timeout=60)
 
 
+@pytest.mark.slow
 def test_workers_may_join_while_a_run_goes_on(stored_rows, undisturbed, small_plan):
     from distributed import Client
 
@@ -170,7 +172,10 @@ def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_p
     assert max(again.values()) <= 0, again  # no finished piece was done again
 
 
-@pytest.mark.parametrize("stage", ["sample", pytest.param("neighbors", marks=pytest.mark.slow), "assign", "compare"])
+SLOW = [pytest.param(stage, marks=pytest.mark.slow) for stage in ("sample", "neighbors", "compare")]
+
+
+@pytest.mark.parametrize("stage", ["assign", *SLOW])
 def test_a_fit_of_a_sample_is_killed_and_started_again(stored_rows, tmp_path, stage):
     out, logs = tmp_path / "r.zarr", [tmp_path / f"{name}.log" for name in ("whole", "first", "second")]
     more = ("--sample", "1500", *(["--check-sample"] if stage == "compare" else []))
@@ -193,7 +198,7 @@ def test_a_fit_of_a_sample_is_killed_and_started_again(stored_rows, tmp_path, st
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("more", [(), ("--workers", "2")])
+@pytest.mark.parametrize("more", [(), pytest.param(("--workers", "2"), marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_ends_in_seconds_and_goes_on(stored_rows, undisturbed, tmp_path, number, more):
     out, log = tmp_path / "r.zarr", tmp_path / "log"
     heed = (  # in the background Python does not hear Ctrl-C

@@ -67,6 +67,7 @@ def test_sampled_rows_are_clustered_alone_and_all_others_predicted(rows, setting
     check_all_rows(fit(rows, Settings(**settings), sample=500), rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_wide_and_sparse_rows():
     X = np.zeros((700, 130))
@@ -209,6 +210,7 @@ REST = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_numbers_of_a_previous_fit_are_kept():
     rows = mixture(1500, 5, n_clusters=4, spread=12, seed=1)

@@ -232,6 +232,7 @@ def test_small_chunks_change_nothing(path, small_chunks):
         np.testing.assert_allclose(view.memberships.compute(), same_as.memberships.compute(), atol=2e-9)
 
 
+@pytest.mark.slow
 def test_on_a_real_cluster(path):
     from distributed import Client
 

@@ -182,6 +182,7 @@ def test_arrays_groups_and_what_is_neither_are_told_apart(tmp_path):
     assert not is_in_memory(zarr.open_array(str(tmp_path / "x.zarr")))
 
 
+@pytest.mark.slow
 def test_python_without_asserts_is_refused_at_once():
     """Zarr reads the description of a group inside asserts."""
     code = "from cns_dask import CNS"

