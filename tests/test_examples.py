@@ -134,6 +134,7 @@ def test_the_comparison_of_the_paper_survives_a_method_that_takes_too_long(tmp_p
     assert "[2/2] iris SC: K " in run(*command, "--retry", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_solver_benchmark_finds_the_same_clusters_both_ways(tmp_path):
     printed = run("benchmarks/solver.py", "--rows", 600, cwd=tmp_path)
     assert "same picks in 20 of 20 cells" in printed

@@ -255,6 +255,7 @@ def test_data_scratch_and_result_in_an_object_store(s3, undisturbed, rows):
     np.testing.assert_array_equal(open_result(out).labels.compute(), model.labels_)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_now_and_then(stored_rows, undisturbed, small_plan, tmp_path, monkeypatch):
     import flaky
 

@@ -147,7 +147,7 @@ def kill_when(done, process, log, pieces):
 @pytest.mark.parametrize(
     ("workers", "share"),
     [
-        pytest.param(workers, at / 10 + 0.03, marks=() if (workers, at) in {(0, 3), (2, 5)} else pytest.mark.slow)
+        pytest.param(workers, at / 10 + 0.03, marks=() if (workers, at) in {(0, 3)} else pytest.mark.slow)
         for workers in (0, 2)
         for at in range(10)
     ],
