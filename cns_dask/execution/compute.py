@@ -1,5 +1,6 @@
 """Compute tasks on whatever scheduler is active, and turn its failures into errors that say what to do."""
 
+import functools
 import logging
 import threading
 import time
@@ -59,16 +60,23 @@ def merged(parts: Sequence[Any], merge: Callable[..., Any], *arguments: Any, tas
     return tasks[0]
 
 
-def _on_threads(tasks: Sequence[Any], done: Callable[[int], None]) -> list[Any]:
-    from threadpoolctl import threadpool_limits
+@functools.cache
+def _blas() -> Any:
+    """The linear algebra of NumPy and SciPy. To find it takes milliseconds, and a fit computes twenty times."""
+    import scipy.linalg  # noqa: F401 - loads its own
+    from threadpoolctl import ThreadpoolController
 
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _on_threads(tasks: Sequence[Any], done: Callable[[int], None]) -> list[Any]:
     positions = {task.key: position for position, task in enumerate(tasks)}
 
     def finished(key: Any, *_: Any) -> None:
         if key in positions:
             done(positions[key])
 
-    with Callback(posttask=finished), threadpool_limits(1, user_api="blas"):  # a task has one core, as on workers
+    with Callback(posttask=finished), _blas().limit(limits=1):  # a task has one core, as on workers
         return list(dask.compute(*tasks))
 
 

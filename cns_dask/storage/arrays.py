@@ -86,17 +86,16 @@ def open_group(location: Location, mode: Literal["r", "r+"] = "r", *, strict: bo
     return zarr.open_group(store, mode=mode, use_consolidated=False)
 
 
-def require_group(location: Location) -> None:
-    """Make a group, unless there is one whose description is whole; its arrays are found in any case."""
+def require_group(location: Location) -> Any:
+    """The group, made unless there is one whose description is whole; its arrays are found in any case."""
     try:
         if location.exists("zarr.json"):  # zarr's own error would keep the frames of all callers, in a cycle
-            open_group(location)
-            return
+            return open_group(location, "r+", strict=True)
     except StoreError:
         raise
     except Exception:
         location.remove("zarr.json")
-    zarr.create_group(zarr_store_at(location), zarr_format=3)
+    return zarr.create_group(zarr_store_at(location, strict=True), zarr_format=3)
 
 
 def create_array(
@@ -112,8 +111,7 @@ def create_array(
 ) -> StoredArray:
     """Make an array in the group at a location, or open the one that an earlier run has made just so."""
     chunks = tuple(max(1, min(size, chunk)) for size, chunk in zip(shape, chunks, strict=True))
-    require_group(location)
-    group = open_group(location, "r+", strict=True)
+    group = require_group(location)
     existing = _existing_array(group, location, name)
     if existing is not None and (existing.shape, existing.chunks, existing.dtype) == (shape, chunks, np.dtype(dtype)):
         return StoredArray(existing)

@@ -173,8 +173,7 @@ class ResultWriter(ResultStore):
 
     def describe_graph(self, **attributes: Any) -> None:
         """Add attributes to the graph: plain values only."""
-        require_group(self.location / "graph")
-        open_group(self.location, "r+")["graph"].attrs.update(attributes)
+        require_group(self.location / "graph").attrs.update(attributes)
 
     def create(self, array: ArrayPlan) -> StoredArray:
         """Create an array, or open the one that an earlier run has created just so."""
