@@ -75,6 +75,7 @@ def test_with_a_certificate_and_without(cluster, tmp_path, blobs):
     assert open_result(tmp_path / "r.zarr").n_rows == 600
 
 
+@pytest.mark.slow
 def test_with_the_configuration_of_dask(cluster, tmp_path, blobs):
     address, files = cluster
     np.save(tmp_path / "x.npy", blobs)

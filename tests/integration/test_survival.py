@@ -22,7 +22,7 @@ from cns_dask.progress import Progress
 from cns_dask.settings import Settings
 
 SMALL = str(Path(__file__).parents[1] / "small.py")
-QUICK = {"neighbors", "evaluate later"}  # the others with -m slow
+QUICK = {"evaluate later"}  # the others with -m slow
 STAGES = [
     pytest.param(stage, marks=() if stage in QUICK else pytest.mark.slow)
     for stage in (

@@ -3,6 +3,7 @@
 import dask
 import dask.array as da
 import numpy as np
+import pytest
 from neighbor_lists import assert_well_formed, blobs_of, sorted_lists
 
 from cns_dask import neighbor_graph
@@ -47,10 +48,11 @@ def test_equal_rows_may_leave_partitions_out():
     assert_well_formed(*da.compute(graph.indices, graph.distances))
 
 
+@pytest.mark.slow
 def test_pynndescent_in_every_partition():
     """The engine itself: compiled once, on two threads at once, the same lists whoever runs it.
 
-    Half a minute goes into compilation, whatever the data: this is the only test of the default run that needs it.
+    A minute goes into compilation, whatever the data: no test of the default run needs it.
     """
     from pynndescent.pynndescent_ import nn_descent
 
