@@ -127,12 +127,14 @@ def test_what_the_other_way_to_choose_would_give_is_told_if_it_differs():
 
 
 def test_no_structure():
-    chosen = selection(Choice(5, 0.1, 1, 1.24, None, "scales"), paper=by_paper(6), structure=1.24)
-    assert judged(chosen, evidence_for(k2=1.2, k5=1)) == Verdict(
-        "1 cluster: no number of clusters stands out from data without structure (evidence 1.2, and 1.75 is needed). "
-        "The paper's criterion alone would choose 6.",
-        (),
-    )
+    whole, weak = Choice(5, 0.1, 1, 1.24, None, "scales"), evidence_for(k2=1.2, k5=1)
+    said = "1 cluster: no number of clusters up to 8 stands out from data without structure "
+    why = "(evidence 1.2, and 1.75 is needed). "
+    chosen = selection(whole, paper=by_paper(5), structure=1.24)
+    assert judged(chosen, weak) == Verdict(f"{said}{why}The paper's criterion alone would choose 5.", ())
+    chosen = selection(whole, paper=by_paper(6), structure=1.24)  # as many as are tried
+    more = "If there may be more, raise max_clusters. "
+    assert judged(chosen, weak) == Verdict(f"{said}{why}{more}The paper's criterion alone would choose 6.", ())
 
 
 def test_a_number_that_was_given_is_not_in_doubt():
