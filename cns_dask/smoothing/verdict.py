@@ -120,11 +120,10 @@ def clusters_in_words(n_clusters: int) -> str:
 def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
     used = selection.used
     if used.n_clusters == 1 and used.selection == "scales":
-        at_limit = selection.paper.n_clusters == grid.max_clusters
+        advice = " If there may be more, raise max_clusters." if selection.paper.n_clusters == grid.max_clusters else ""
         return (
             f"1 cluster: no number of clusters up to {grid.max_scale} stands out from data without structure (evidence "
-            f"{selection.structure:.1f}, and {LEAST_STRUCTURE} is needed)."
-            + " If there may be more, raise max_clusters." * at_limit
+            f"{selection.structure:.1f}, and {LEAST_STRUCTURE} is needed).{advice}"
         )
     number = clusters_in_words(used.n_clusters)
     if used.n_clusters == _largest(used, grid):
