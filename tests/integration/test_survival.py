@@ -147,7 +147,7 @@ def kill_when(done, process, log, pieces):
 @pytest.mark.parametrize(
     ("workers", "share"),
     [
-        pytest.param(workers, at / 10 + 0.03, marks=() if (workers, at) in {(0, 3)} else pytest.mark.slow)
+        pytest.param(workers, at / 10 + 0.03, marks=() if (workers, at) == (0, 3) else pytest.mark.slow)
         for workers in (0, 2)
         for at in range(10)
     ],
@@ -172,10 +172,10 @@ def test_a_whole_run_is_killed_and_started_again(stored_rows, undisturbed, all_p
     assert max(again.values()) <= 0, again  # no finished piece was done again
 
 
-SLOW = [pytest.param(stage, marks=pytest.mark.slow) for stage in ("sample", "neighbors", "compare")]
-
-
-@pytest.mark.parametrize("stage", ["assign", *SLOW])
+@pytest.mark.parametrize(
+    "stage",
+    ["assign", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("sample", "neighbors", "compare"))],
+)
 def test_a_fit_of_a_sample_is_killed_and_started_again(stored_rows, tmp_path, stage):
     out, logs = tmp_path / "r.zarr", [tmp_path / f"{name}.log" for name in ("whole", "first", "second")]
     more = ("--sample", "1500", *(["--check-sample"] if stage == "compare" else []))
