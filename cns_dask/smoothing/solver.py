@@ -45,16 +45,18 @@ from cns_dask.storage.chunks import FLOAT_BYTES, clip
 BLOCK_WIDTHS = 16, 8, 4
 #: Passes that are kept and added to the solution together: fewer where memory is short, or only some rows are wanted.
 RING_PASSES, SHORT_RING_PASSES = 8, 2
-#: Rounds over all nodes, at most; one that leaves more than STUCK_SHARE of the residual has got stuck.
-MAX_CYCLES, STUCK_SHARE = 20, 0.5
+#: Rounds over all nodes, at most. A point whose residual is not below STUCK_SHARE of what it was PATIENCE rounds before
+#: is stuck: on the long Jordan chains of W where rows have copies (see `with_chains`) one round may leave ten times the
+#: residual, and the one after it next to nothing.
+MAX_CYCLES, STUCK_SHARE, PATIENCE = 20, 0.5, 4
 #: Share of the tolerance: smaller values are dropped in a pass.
 DROPPED_SHARE = 5e-4
 #: Of the direct method that takes over where its factors are at most so large, at 12 bytes for each of their numbers.
 DIRECT_BYTES, FACTOR_BYTES = 128 * 2**20, 12
 #: Of the Krylov method that takes over elsewhere: restarts of a column, vectors between them, and their bytes.
 KRYLOV_CYCLES, KRYLOV_VECTORS, KRYLOV_BYTES = 20, 100, 2**30
-#: Points that are solved once more in double precision are so many at a time.
-AGAIN_WIDTH = 4
+#: Points that are solved once more in double precision are so many at a time, with 1/k as a node so many times more.
+AGAIN_WIDTH, CHAIN_NODES = 4, 32
 #: Products with W that it may take for a whole block, and entries of W that these may visit.
 KRYLOV_PASSES, KRYLOV_VISITS = 10_000, 10**11
 
@@ -97,7 +99,7 @@ def find_nodes(
     probes, unsolved = [some[at : at + 1] for at in range(len(some))], []
     for nodes in sets:
         groups = newton_passes(nodes, lams, SHORT_RING_PASSES)
-        block = _newton(walk, probes, lams, groups, tol, width, some, precision_for(tol))
+        block = _newton(walk, probes, groups, tol, width, some, precision_for(tol))
         unsolved.append(len(_unsolved(block, tol)))
         if unsolved[-1] == 0:
             return nodes
@@ -177,16 +179,27 @@ def solve_block(
     lams = np.asarray(lams, dtype=np.float64)
     some = [np.atleast_1d(each) for each in points]
     groups = newton_passes(nodes, lams, ring_passes(walk.n_rows, some_rows=rows is not None))
-    block = _newton(walk, some, lams, groups, tol, width, rows, precision_for(tol))
+    block = _newton(walk, some, groups, tol, width, rows, precision_for(tol))
     unsolved = _unsolved(block, tol)
-    if block.values.dtype == np.float32:
-        for start in range(0, len(unsolved), AGAIN_WIDTH):
-            again = unsolved[start : start + AGAIN_WIDTH]
-            double = _newton(walk, [some[at] for at in again], lams, groups, tol, AGAIN_WIDTH, rows, np.float64)
-            _replace(block, again, double)
-            block = replace(block, n_passes=block.n_passes + double.n_passes)
-        unsolved = _unsolved(block, tol)
-    return _without_polynomial(block, walk, some, lams, tol, rows) if unsolved.size else block
+    if not unsolved.size:
+        return block
+    groups = newton_passes(with_chains(nodes, walk.n_neighbors), lams, SHORT_RING_PASSES)
+    for start in range(0, len(unsolved), AGAIN_WIDTH):
+        again = unsolved[start : start + AGAIN_WIDTH]
+        double = _newton(walk, [some[at] for at in again], groups, tol, AGAIN_WIDTH, rows, np.float64)
+        _replace(block, again, double)
+        block = replace(block, n_passes=block.n_passes + double.n_passes)
+    return _without_polynomial(block, walk, some, lams, tol, rows) if _unsolved(block, tol).size else block
+
+
+def with_chains(nodes: NDArray[np.complex128], n_neighbors: int) -> NDArray[np.complex128]:
+    """The nodes, and 1/k so many times more that the polynomial is small on long Jordan chains of W too.
+
+    A row that is listed by no row that it can reach has the eigenvalue 1/k, its chance to stay, and many such rows in a
+    row are a chain. Rows with copies have long ones, because all copies list the same few of them. A random vector
+    hardly notices them, but to be small on a chain a polynomial must have its eigenvalue as a zero again and again.
+    """
+    return np.append(nodes, np.full(CHAIN_NODES, 1 / n_neighbors))
 
 
 def _unsolved(block: SolvedBlock, tol: float) -> IntArray:
@@ -203,7 +216,6 @@ def _replace(block: SolvedBlock, points: IntArray, other: SolvedBlock) -> None:
 def _newton(
     walk: Walk,
     points: Sequence[IntArray],
-    lams: FloatArray,
     groups: list[list[Pass]],
     tol: float,
     width: int,
@@ -211,8 +223,8 @@ def _newton(
     dtype: type[np.floating[Any]],
 ) -> SolvedBlock:
     """Solve some points by the polynomial; what it does not solve has a residual of infinity."""
-    solve = _NewtonSolve(walk, points, lams, tol, width, rows, dtype)
-    solve.run(groups)
+    solve = _NewtonSolve(walk, points, groups, tol, width, rows, dtype)
+    solve.run()
     return SolvedBlock(solve.solution[:, :, : len(points)], solve.sums, solve.residuals, solve.n_passes)
 
 
@@ -250,18 +262,19 @@ class _NewtonSolve:
         self,
         walk: Walk,
         points: Sequence[IntArray],
-        lams: FloatArray,
+        groups: list[list[Pass]],
         tol: float,
         width: int,
         rows: IntArray | None,
         dtype: type[np.floating[Any]],
     ) -> None:
-        n_rows, n_points = walk.n_rows, len(points)
+        n_rows, n_points, n_lams = walk.n_rows, len(points), len(groups[0][0].weights)
+        self._groups = groups
         self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
         self._rows = rows
         self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
         self._hopeless = tol / (10 * self._epsilon)  # a larger residual has lost its digits
-        slots = ring_passes(n_rows, some_rows=rows is not None) + 1
+        slots = max(map(len, groups)) + 1
         self._ring = aligned_zeros((slots, n_rows, width), dtype)
         self._live = np.zeros((slots, number_of_tiles(n_rows)), np.bool_)
         self._totals = np.zeros(width)  # sum of u, by point
@@ -273,24 +286,25 @@ class _NewtonSolve:
         self._peaks = np.zeros(width, dtype)  # largest absolute value of u, by point
         self._changes = np.zeros(n_points)  # what was dropped or rounded so far
         self._active = np.ones(n_points, np.bool_)
-        self.solution = aligned_zeros((len(lams), n_rows if rows is None else len(rows), width), dtype)
-        self.sums = np.zeros((len(lams), n_points))
-        self.residuals = np.full((len(lams), n_points), np.inf)
+        self.solution = aligned_zeros((n_lams, n_rows if rows is None else len(rows), width), dtype)
+        self.sums = np.zeros((n_lams, n_points))
+        self.residuals = np.full((n_lams, n_points), np.inf)
         self.n_passes = 0
 
-    def run(self, groups: list[list[Pass]]) -> None:
+    def run(self) -> None:
         """Go through all passes until every point is solved, stuck, or MAX_CYCLES are over."""
-        factor, before = np.ones(len(self.residuals)), np.ones(self._n_points)
+        factor, peaks = np.ones(len(self.residuals)), [np.ones(self._n_points)]
         for _ in range(MAX_CYCLES):
-            for group in groups:
+            for group in self._groups:
                 self._run_group(group, factor)
                 if not self._active.any():
                     return
-            peaks = self._peaks[: self._n_points]
-            self._retire(self._active & (peaks > STUCK_SHARE * before))
-            last_factor = groups[-1][-1].factor
+            peaks.append(self._peaks[: self._n_points].astype(np.float64))
+            if len(peaks) > PATIENCE:
+                self._retire(self._active & (peaks[-1] > STUCK_SHARE * peaks[-1 - PATIENCE]))
+            last_factor = self._groups[-1][-1].factor
             assert last_factor is not None  # a pair of passes ends with one
-            factor, before = factor * last_factor, peaks.astype(np.float64)
+            factor = factor * last_factor
 
     def _run_group(self, group: list[Pass], factor: FloatArray) -> None:
         """Some passes, whose u are added to the solution together."""
