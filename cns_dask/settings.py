@@ -11,6 +11,9 @@ from cns_dask.errors import InvalidSettingError
 TIGHT_ROWS, LOOSE_TOL = 20_000, 1e-4
 #: Largest K that is tried where `max_clusters` does not say it: by the paper's criterion, and by their scale.
 PAPER_CLUSTERS, SCALE_CLUSTERS = 30, 50
+#: More rows may have more clusters: by their scale up to half of sqrt(n) are tried, but no more than this, half of the
+#: 300 candidates. If none of them stands out only numbers up to SCALE_CLUSTERS count.
+MANY_SCALE_CLUSTERS = 150
 MAX_ROWS = 10**12  # that anybody may ask about
 
 #: Up to so many rows the search is exact. The lines cross near 10 000, in 2 as in 100 dimensions (measured by
@@ -51,6 +54,7 @@ class Grid:
     lams: tuple[float, ...]  # weights of the start solution, ascending
     max_clusters: int  # largest number of clusters by the paper's criterion; smaller ones come with it for free
     max_scale: int = SCALE_CLUSTERS  # largest number of clusters by their scale
+    few_scale: int | None = None  # if none stands out, only numbers up to this count; None: all count
 
 
 Allowed = tuple[str, Check]  # what a value must be, in words and as a check
@@ -108,7 +112,8 @@ class Settings:
     k_multipliers, lam_multipliers
         The automatic grid; values that a small n does not allow (k >= n, lam >= 1) are left out.
     max_clusters
-        Largest number of clusters tried. None: 30 by the paper's criterion, 50 by their scale.
+        Largest number of clusters tried. None: 30 by the paper's criterion; by their scale 50, or above 10 000 rows
+        half the square root of the number of rows, up to 150.
     min_cluster_size
         Fewest rows of a cluster. None: twice k, or a tenth of the rows if that is less. `selection="paper"` knows no
         such limit.
@@ -198,19 +203,21 @@ class Settings:
         --------
         >>> Settings().grid(10_000).ks
         (9, 18, 27, 36)
+        >>> [Settings().grid(n_rows).max_scale for n_rows in (1_000, 40_000, 1_000_000)]
+        [50, 100, 150]
         """
         n_rows = check_integer("n_rows", n_rows, 2, MAX_ROWS)
         ks = self._neighbor_counts(n_rows)
         lams = self._weights(n_rows)
-        largest, scale = (
-            max(self.max_clusters or default, self.n_clusters or 1) for default in (PAPER_CLUSTERS, SCALE_CLUSTERS)
-        )
+        many = min(max(SCALE_CLUSTERS, math.isqrt(n_rows) // 2), MANY_SCALE_CLUSTERS)
+        largest, scale = (max(self.max_clusters or default, self.n_clusters or 1) for default in (PAPER_CLUSTERS, many))
         for name in ("n_clusters", "min_cluster_size"):
             if (getattr(self, name) or 1) > n_rows:
                 raise InvalidSettingError(
                     f"{name} must be at most the number of rows ({n_rows}). Got {getattr(self, name)}."
                 )
-        return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows))
+        few = SCALE_CLUSTERS if self.max_clusters is None and self.n_clusters is None else None
+        return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows), few)
 
     def tol_of_grid(self, n_rows: int) -> float:
         """Residual to which the grid is evaluated for `n_rows` rows.

@@ -126,7 +126,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         evaluated = tighten(run, sizes, walks, evaluated, tol=tol, least=min_cluster_size, n_clusters=n_clusters)
     evaluation = assemble(sizes, walks, evaluated)
     chains = [evaluated[k].points.chain for k in sizes.grid.ks]
-    evidence = scales.evidence_of(chains, dimension, sizes.n_rows, sizes.grid.max_scale)
+    evidence = scales.evidence_of(chains, dimension, sizes.n_rows, sizes.grid.max_scale, sizes.grid.few_scale)
     basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid)
     selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
     sources = sources_of(selected.used, sizes.grid, evaluation.picks, evaluation.candidates, evaluation.clusters)

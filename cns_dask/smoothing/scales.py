@@ -35,6 +35,10 @@ evidence and twice the evidence with rho_K instead of r_K reach `LEAST_STRUCTURE
 wherever there are no borders. Where walks do not mix, the K of the largest evidence must have borders too, however few
 (`LEAST_BORDERS`), and only K up to sqrt(n) count: smaller clusters have fewer rows than a walk has steps.
 
+**How many at most.** With many rows up to 150 clusters are looked for, half as many as there are candidates. If the
+number that stands out among these has no borders, only numbers up to 50 count: the more are looked at, the more often
+the one with the largest evidence has it by chance.
+
 **Small groups.** Candidates that stand for fewer than `min_cluster_size` rows join the candidate that they exchange
 most rows with, before anything else; those that exchange none are outlying and start no cluster. r_{g+1}, which g
 groups do not have, is the (geometric) mean rate at which walks mix inside the groups. It is too vague for the test
@@ -121,6 +125,11 @@ class Evidence:
         if with_borders[int(self.total.argmax())] < LEAST_BORDERS:
             return 0.0
         return float(both[: math.isqrt(self.n_rows)].max(initial=0.0))
+
+    def up_to(self, limit: int) -> "Evidence":
+        """The same without evidence for more clusters than `limit`."""
+        counts = np.arange(self.values.shape[1]) < limit
+        return replace(self, values=self.values * counts, with_borders=self.with_borders * counts)
 
     def near(self, n_clusters: int) -> float:
         """The largest evidence for a number of clusters or one near it."""
@@ -232,8 +241,13 @@ def mixing_rate(flow: FloatArray, group: IntArray, present: IntArray, masses: Fl
     return float(np.exp(np.average(logs, weights=masses))) if masses.sum() > 0 else 1.0
 
 
-def evidence_of(chains: Sequence[Chain], dimension: float | None, n_rows: int, limit: int) -> Evidence:
-    """The evidence for K = 1, ..., limit clusters in the chains of every k."""
+def evidence_of(
+    chains: Sequence[Chain], dimension: float | None, n_rows: int, limit: int, few: int | None = None
+) -> Evidence:
+    """The evidence for K = 1, ..., limit clusters in the chains of every k.
+
+    If no number stands out, only numbers up to `few` have any.
+    """
     d = ASSUMED_DIMENSION if dimension is None else dimension
     values, with_borders = np.zeros((2, len(chains), limit))
     for at, chain in enumerate(chains):
@@ -250,7 +264,8 @@ def evidence_of(chains: Sequence[Chain], dimension: float | None, n_rows: int, l
         with_borders[at, K - 1] = np.clip(d / 2 * (rates[K] - leaving), 0, LARGEST_GAP) / unit
         if len(chain.rates) - 1 == n_cuts and chain.leaving[n_cuts - 1] > HARDLY_EVER:
             with_borders[at, n_cuts - 1] = 0  # its r_{K+1} is a mean, too vague for a test
-    return Evidence(values, with_borders, dimension, n_rows)
+    evidence = Evidence(values, with_borders, dimension, n_rows)
+    return evidence if few is None or evidence.structure >= LEAST_STRUCTURE else evidence.up_to(few)
 
 
 @recordable

@@ -186,6 +186,21 @@ def test_evidence_is_the_formula():
     assert evidence_of([chain], 3.0, 900, 1).values.tolist() == [[0]]
 
 
+def test_many_clusters_count_only_if_the_number_that_stands_out_has_borders():
+    rates, effective = [0.0, 0.01, 0.04, 0.9, 0.9], [1.0, 2.0, 3.0, 4.0]
+    apart = hand_made(rates, [0.0, 0.01, 0.05, 0.9], effective)
+    assert (
+        evidence_of([apart], 2.0, 900, 4, 2).total.argmax() + 1,
+        evidence_of([apart], 2.0, 900, 4).total.argmax() + 1,
+    ) == (3, 3)
+    by_chance = hand_made(rates, [0.0, 0.01, 0.9, 0.9], effective)
+    everything, few = evidence_of([by_chance], 2.0, 900, 4), evidence_of([by_chance], 2.0, 900, 4, 2)
+    assert (everything.total.argmax() + 1, everything.structure) == (3, 0)
+    assert (few.total.argmax() + 1, few.structure > LEAST_STRUCTURE) == (2, True)
+    assert few.values[0].tolist() == [*everything.values[0, :2], 0, 0]
+    assert not few.with_borders[:, 2:].any()
+
+
 def test_the_vague_rate_of_the_last_cut_counts_if_walks_hardly_ever_leave():
     for leaving, counts in ((0.02, False), (0.005, True)):
         chain = hand_made([0.0, 0.001, 0.5], [0.0, leaving], [1.0, 2.0])
@@ -431,6 +446,15 @@ def test_overlapping_clusters_in_eight_dimensions_stay_the_paper_s(seed):
     assert model.n_clusters_ == paper.n_clusters_ == 8
     np.testing.assert_array_equal(model.labels_, paper.labels_)
     np.testing.assert_array_equal(model.memberships_, paper.memberships_)
+
+
+def test_sixty_clusters_are_seen_without_being_asked_for():
+    rng = np.random.default_rng(0)
+    corners = np.stack(np.meshgrid(np.arange(10), np.arange(6)), axis=-1).reshape(-1, 2)
+    y = rng.integers(0, 60, 20_000)
+    model = CNS(selection="scales").fit(corners[y] + 0.15 * rng.standard_normal((20_000, 2)))
+    assert model.n_clusters_ == 60
+    assert adjusted_mutual_info_score(y, model.labels_) > 0.98
 
 
 @pytest.fixture(scope="module")
