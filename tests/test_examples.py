@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -123,6 +124,16 @@ def test_the_comparison_of_the_paper_goes_on_and_ranks_what_is_here(tmp_path):
     assert "2 of the paper's 48 data sets are here" in text
     assert "| iris | HDB | not installed: pip install hdbscan |" in text
     assert (out / "ranks.png").exists()
+
+
+def test_the_page_of_the_comparison_has_the_tables_of_its_runs(tmp_path):
+    copy = shutil.copytree(EXAMPLES / "reproduce_paper", tmp_path / "reproduce_paper")
+    page = copy / "README.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(r"^\| iris \|.*\n", "", text, flags=re.M), encoding="utf-8")
+    assert page.read_text(encoding="utf-8") != text
+    subprocess.run([sys.executable, copy / "page.py"], check=True, capture_output=True, timeout=300)
+    assert page.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.slow
@@ -373,6 +384,7 @@ def test_every_example_is_here():
         "reproduce_paper/compare.py",
         "reproduce_paper/comparators.py",
         "reproduce_paper/tables.py",
+        "reproduce_paper/page.py",
         "benchmarks/solver.py",
         "benchmarks/neighbors.py",
         "benchmarks/fit.py",

@@ -44,6 +44,7 @@ def scores(X, y):
         pytest.param("biodeg", "cosine", "CNSc", 4, marks=pytest.mark.slow),
         pytest.param("yeast_uci", "cosine", "CNSc", 1, marks=pytest.mark.slow),
         pytest.param("wine_quality_red", "cosine", "CNSc", 1, marks=pytest.mark.slow),
+        pytest.param("imageseg", "cosine", "CNSc", 5, marks=pytest.mark.slow),
     ],
 )
 def test_copies_counted_twice_give_the_numbers_of_the_paper(datasets, monkeypatch, name, metric, method, seed):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from comparators import METHODS
 from reproduce import EXACT, SCORES, markdown, paper_scores
 
 TITLES = {"ami": "AMI", "ari": "ARI", "accuracy": "Accuracy"}
@@ -34,7 +35,7 @@ class Comparison:
         here, done = self.runs.index.unique("dataset"), self.runs.dropna(subset=list(SCORES))
         self.with_data = [name for name in self.sets if name in here]
         self.counted = [name for name in self.with_data if name not in OTHER_DATA]
-        self.live = list(dict.fromkeys(done.index.get_level_values("method")))
+        self.live = [method for method in METHODS if method in done.index.get_level_values("method")]
         self.peers = [method for method in self.live if method in self.methods and method not in OURS]
         self.kept = [method + PAPER for method in self.methods if method not in (*self.live, *OURS)]
         rows = [*self.sets, *(name for name in here if name not in self.sets)]
