@@ -15,7 +15,7 @@ from cns_dask.errors import InvalidDataError, InvalidSettingError, NotConvergedW
 from cns_dask.pipeline import fit
 from cns_dask.progress import Progress
 from cns_dask.settings import Settings
-from cns_dask.smoothing import solver
+from cns_dask.smoothing import newton, solver
 
 lattice = hnp.arrays(float, st.tuples(st.integers(2, 40), st.integers(1, 3)), elements=st.integers(-2, 2).map(float))
 
@@ -191,7 +191,7 @@ def test_more_clusters_than_candidates_is_an_error_that_leaves_nothing_behind(bl
 
 
 def test_a_solve_that_does_not_converge_warns_with_the_residual(blobs, monkeypatch):
-    monkeypatch.setattr(solver, "MAX_CYCLES", 1)
+    monkeypatch.setattr(newton, "MAX_CYCLES", 1)
     monkeypatch.setattr(solver, "find_nodes", lambda *_: np.array([1.0, 0.5], complex))
     monkeypatch.setattr(solver, "DIRECT_BYTES", 0)
     monkeypatch.setattr(solver, "krylov_vectors", lambda n_rows: 3)

@@ -19,6 +19,8 @@ ROOMY_ROWS = 4 * 2**20
 #: Steps of the Arnoldi run that finds the nodes, at most: fewer for graphs so large that its vectors would be the
 #: largest thing in memory.
 SPECTRUM_STEPS, FEW_SPECTRUM_STEPS = 64, 32
+#: Times that 1/k is a node more: see `with_chains`.
+CHAIN_NODES = 32
 #: By how much an order of nodes may let the residual grow before it falls, and points between them where that is
 #: looked at.
 LARGEST_GROWTH, BETWEEN_NODES = 10, 200
@@ -76,6 +78,16 @@ def _harmonic_values(hessenberg: FloatArray, pole: float) -> NDArray[np.complex1
     shifted[:, -1] += hessenberg[-1, -1] ** 2 * np.linalg.solve(shifted.T, last)
     values = pole - np.linalg.eigvals(shifted).astype(np.complex128)
     return values[values.imag >= 0]
+
+
+def with_chains(nodes: NDArray[np.complex128], n_neighbors: int) -> NDArray[np.complex128]:
+    """The nodes, and 1/k so many times more that the polynomial is small on long Jordan chains of W too.
+
+    A row that is listed by no row that it can reach has the eigenvalue 1/k, its chance to stay, and many such rows in a
+    row are a chain. Rows with copies have long ones, because all copies list the same few of them. A random vector
+    hardly notices them, but to be small on a chain a polynomial must have its eigenvalue as a zero again and again.
+    """
+    return np.append(nodes, np.full(CHAIN_NODES, 1 / n_neighbors))
 
 
 def order_nodes(nodes: NDArray[np.complex128], pole: float) -> NDArray[np.complex128]:

@@ -15,9 +15,10 @@ import numpy as np
 from cns_dask.execution.forecast import Group, makespan
 from cns_dask.execution.plan import MERGED_AT_ONCE, Stage, Step
 from cns_dask.settings import Grid
+from cns_dask.smoothing.newton import ring_passes
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
 from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
-from cns_dask.smoothing.solver import BLOCK_WIDTHS, fallback_bytes, ring_passes
+from cns_dask.smoothing.solver import BLOCK_WIDTHS, fallback_bytes
 from cns_dask.storage.chunks import CHUNK_BYTES, FLOAT_BYTES, clip
 from cns_dask.storage.layout import ArrayPlan
 
