@@ -216,8 +216,12 @@ class Settings:
                 raise InvalidSettingError(
                     f"{name} must be at most the number of rows ({n_rows}). Got {getattr(self, name)}."
                 )
-        few = SCALE_CLUSTERS if self.max_clusters is None and self.n_clusters is None else None
-        return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows), few)
+        return Grid(ks, lams, min(largest, n_rows), min(scale, n_rows), self.few_scale)
+
+    @property
+    def few_scale(self) -> int | None:
+        """Numbers of clusters up to which count by their scale if none stands out; None: all."""
+        return SCALE_CLUSTERS if self.max_clusters is None and self.n_clusters is None else None
 
     def tol_of_grid(self, n_rows: int) -> float:
         """Residual to which the grid is evaluated for `n_rows` rows.

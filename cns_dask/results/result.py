@@ -130,8 +130,8 @@ class Result(Explained):
     def grid(self) -> Grid:
         """The ks, lams and numbers of clusters that were tried."""
         ks, lams = self._store.read("k"), self._store.read("lam")
-        limits = (self._store.array(name).shape[0] for name in ("n_clusters", "scale"))
-        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), *limits)
+        largest, scale = (self._store.array(name).shape[0] for name in ("n_clusters", "scale"))
+        return Grid(tuple(ks.tolist()), tuple(lams.tolist()), largest, scale, self.settings.few_scale)
 
     @property
     def choice(self) -> Choice:

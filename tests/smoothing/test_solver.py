@@ -2,7 +2,7 @@ import numpy as np
 import oracle
 import pytest
 
-from cns_dask.smoothing import solver
+from cns_dask.smoothing import newton, solver
 from cns_dask.smoothing.nodes import node_sets
 from cns_dask.smoothing.solver import find_nodes, residual_of, solve_block
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
@@ -83,7 +83,7 @@ def test_tiles_that_are_left_out_change_nothing_but_small_values(monkeypatch):
     nodes = node_sets(walk_on(neighbors), 0, 0.01, 1e-5)[0]
     local = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (local.values[0, :, 0] != 0).mean() < 0.2
-    monkeypatch.setattr(solver, "DROPPED_SHARE", 0.0)
+    monkeypatch.setattr(newton, "DROPPED_SHARE", 0.0)
     full = solve(neighbors, rows, lams, 1e-5, nodes)
     assert (full.values[0, :, 0] != 0).mean() > (local.values[0, :, 0] != 0).mean()
     np.testing.assert_allclose(lams[:, None, None] * local.values, lams[:, None, None] * full.values, atol=1e-5)
@@ -243,11 +243,11 @@ def test_what_single_precision_does_not_solve_is_solved_in_double(monkeypatch):
     """With a hopeless limit that float32 always exceeds, the same polynomial in float64 has to do it alone."""
     walk = walk_on(graph(500, 2))
     nodes, types = node_sets(walk, 0, LAMS[0], 1e-4)[0], []
-    newton = solver.solve_by_polynomial
+    solve_by_polynomial = solver.solve_by_polynomial
 
     def counted(*arguments):
         types.append(arguments[-1])
-        block = newton(*arguments)
+        block = solve_by_polynomial(*arguments)
         if arguments[-1] is np.float32:
             block.residuals[:, 1] = np.inf
         return block
