@@ -1,5 +1,7 @@
 """The same values in every form: the same clusters, from Python and from the command line."""
 
+import warnings
+
 import anndata
 import dask
 import dask.array as da
@@ -87,7 +89,8 @@ def saved_h5ad(X, folder, **options):
 
 
 def saved_cells(X, folder):
-    with anndata.settings.override(zarr_write_format=2):
+    with warnings.catch_warnings(), anndata.settings.override(zarr_write_format=2):
+        warnings.filterwarnings("ignore", "This setting will be removed", DeprecationWarning)  # of anndata 0.13
         anndata.io.write_elem(zarr.open_group(str(folder / "cells.zarr"), mode="w", zarr_format=2), "/", cells(X))
     return folder / "cells.zarr"
 

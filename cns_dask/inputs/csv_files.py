@@ -78,11 +78,23 @@ def _text_of(block: Block) -> bytes:
         raise InvalidDataError(f"{block.file} cannot be decompressed ({one_line(error)}). Write it again.") from error
 
 
+def _exact_numbers(version: str) -> dict[str, str]:
+    """Options of a version of pandas for numbers that are read to the last bit: from 3.1 on they always are.
+
+    Examples
+    --------
+    >>> _exact_numbers("3.0.2"), _exact_numbers("3.1.0")
+    ({'float_precision': 'round_trip'}, {})
+    """
+    major, minor = map(int, version.split(".")[:2])
+    return {"float_precision": "round_trip"} if (major, minor) < (3, 1) else {}
+
+
 def _parse(text: bytes, block: Block, **options: Any) -> Any:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(BytesIO(text), float_precision="round_trip", low_memory=False, **options)
+        frame = pd.read_csv(BytesIO(text), low_memory=False, **_exact_numbers(pd.__version__), **options)
     except ValueError as error:  # of pandas' parser, and of text that is not UTF-8
         what = one_line(error).removeprefix("Error tokenizing data. C error: ")
         counted = f", as counted from byte {block.start}" if block.start else ""

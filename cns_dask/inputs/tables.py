@@ -127,10 +127,11 @@ def joined_frames(frames: Sequence[Any], none: Any) -> Any:
 
 
 def categories(labels: Any, clusters: Sequence[int]) -> Any:
-    """Labels as categories that are words, as scverse has them."""
+    """Labels as categories that are words, as scverse has them; those of no cluster are missing."""
     import pandas as pd
 
-    return pd.Categorical(labels.astype(str), categories=[str(number) for number in clusters])
+    codes = pd.Index(clusters).get_indexer(labels)
+    return pd.Categorical.from_codes(codes, categories=[str(number) for number in clusters])
 
 
 def with_columns(frame: Any, names: tuple[str, str], labels: Any, confidence: Any) -> Any:

@@ -1,3 +1,5 @@
+import csv
+
 import dask.dataframe as dd
 import fsspec
 import numpy as np
@@ -54,7 +56,8 @@ def test_nothing_is_lost_or_half_written(tmp_path):
 def test_numbers_come_back_as_they_were(tmp_path):
     values = pd.DataFrame({"m": np.random.default_rng(0).random(50)})
     write_csv(tmp_path / "t.csv", values)
-    found = pd.read_csv(tmp_path / "t.csv", float_precision="round_trip")["m"]
+    with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as lines:
+        found = [float(row["m"]) for row in csv.DictReader(lines)]
     np.testing.assert_array_equal(found, values["m"])
 
 
