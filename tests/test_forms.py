@@ -89,9 +89,10 @@ def saved_h5ad(X, folder, **options):
 
 
 def saved_cells(X, folder):
-    with warnings.catch_warnings(), anndata.settings.override(zarr_write_format=2):
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This setting will be removed", DeprecationWarning)  # of anndata 0.13
-        anndata.io.write_elem(zarr.open_group(str(folder / "cells.zarr"), mode="w", zarr_format=2), "/", cells(X))
+        with anndata.settings.override(zarr_write_format=2):
+            anndata.io.write_elem(zarr.open_group(str(folder / "cells.zarr"), mode="w", zarr_format=2), "/", cells(X))
     return folder / "cells.zarr"
 
 
