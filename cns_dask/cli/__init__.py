@@ -16,6 +16,9 @@ from typing import Any
 from cns_dask.progress import ForgivingStream
 
 
+STOPPED = "cns-dask: stopped. What was finished is kept: run the same command again to go on from there."
+
+
 class _StoppedError(BaseException):
     """The user, or the system, wants the run to end. No Exception: nothing on the way out may take it for a failure."""
 
@@ -68,7 +71,8 @@ def _exit_codes(*, debug: bool = False) -> Iterator[None]:
     try:
         yield
     except _StoppedError as stopped:
-        _say("stopped. What was finished is kept: run the same command again to go on from there.")
+        # without `_say`, which imports: an import may be what was stopped
+        sys.stderr.write(f"{STOPPED}\n")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(128 + stopped.args[0])  # tasks that still run in threads are not waited for
