@@ -21,6 +21,7 @@ from generators import mixture
 from processes import background
 
 from cns_dask import cli, open_result
+from cns_dask.cli import STOPPED
 from cns_dask.cli.commands import app
 from cns_dask.settings import Settings
 
@@ -113,6 +114,25 @@ cns_dask.cli.main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 130
     assert done.stderr.startswith("cns-dask: stopped.")
+
+
+def test_ctrl_c_during_an_import_is_answered_without_another_import():
+    """What was being imported is half there, and whatever needs it fails."""
+    code = """
+import os, signal, sys, cns_dask.cli
+class Interrupted:
+    stopped = False
+    def find_spec(self, name, *_):
+        if self.stopped:
+            raise NameError(f"{name} is not whole")
+        Interrupted.stopped = True
+        os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupted())
+cns_dask.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stderr.splitlines() == [STOPPED]
+    assert done.returncode == 130
 
 
 def test_fit_and_show(folder):

@@ -15,7 +15,6 @@ from typing import Any
 
 from cns_dask.progress import ForgivingStream
 
-
 STOPPED = "cns-dask: stopped. What was finished is kept: run the same command again to go on from there."
 
 
