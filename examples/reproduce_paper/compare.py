@@ -62,6 +62,11 @@ class Worker:
         self.start()
         return error
 
+    def close(self) -> None:
+        """Let it end by itself: what it has started is cleared up."""
+        self.pipe.close()
+        self.process.join()
+
 
 def serve(pipe: Connection) -> None:
     """Answers with labels or an error until the other end is closed."""
@@ -158,6 +163,7 @@ def main() -> None:
             f"[{at}/{len(missing)}] {name} {method}: {said}, {row['seconds']} s; about {left:.0f} min left", flush=True
         )
 
+    worker.close()
     names = {name for name, _, _ in sets}
     shown = [row for row in runs if row["dataset"] in names]
     if not any(row["ami"] for row in shown):
