@@ -127,9 +127,10 @@ class Evidence:
         return float(both[: math.isqrt(self.n_rows)].max(initial=0.0))
 
     def up_to(self, limit: int) -> "Evidence":
-        """The same without evidence for more clusters than `limit`."""
+        """The same with next to no evidence for more clusters than `limit`: they can still be asked for."""
         counts = np.arange(self.values.shape[1]) < limit
-        return replace(self, values=self.values * counts, with_borders=self.with_borders * counts)
+        values = np.where(counts, self.values, np.minimum(self.values, SMALLEST_RATE))
+        return replace(self, values=values, with_borders=self.with_borders * counts)
 
     def near(self, n_clusters: int) -> float:
         """The largest evidence for a number of clusters or one near it."""
@@ -246,7 +247,7 @@ def evidence_of(
 ) -> Evidence:
     """The evidence for K = 1, ..., limit clusters in the chains of every k.
 
-    If no number stands out, only numbers up to `few` have any.
+    If no number stands out, only numbers up to `few` have more than next to none.
     """
     d = ASSUMED_DIMENSION if dimension is None else dimension
     values, with_borders = np.zeros((2, len(chains), limit))
