@@ -50,6 +50,7 @@ def store_small_arrays(job: Job, grid: GridResult, numbers: list[int], writer: R
         "candidate_clusters": evaluation.clusters,
         "source_clusters": np.asarray(numbers)[grid.clusters],
         "cluster": np.sort(numbers),
+        "community_clusters": None if grid.communities is None else grid.communities.clusters,
         **rows,
     }
     for name, values in arrays.items():

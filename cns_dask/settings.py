@@ -59,7 +59,7 @@ class Grid:
 
 Allowed = tuple[str, Check]  # what a value must be, in words and as a check
 METRICS, METHODS = ("euclidean", "cosine"), ("auto", "exact", "cells", "descent")
-SELECTIONS, ABOUT_MISSING = ("auto", "paper", "scales"), ("error", "skip")
+SELECTIONS, ABOUT_MISSING = ("auto", "paper", "scales", "communities"), ("error", "skip")
 POSITIVE: Allowed = ("a positive integer", _integer(1))
 SOME_POSITIVE: Allowed = ("None or a positive integer", _optional(_integer(1)))
 TOLERANCE: Allowed = ("a number from 1e-13 to 0.1", _tolerance)
@@ -123,7 +123,9 @@ class Settings:
     selection
         What chooses k, lam and K: "paper", its criterion; "scales", the gaps between the rates at which walks mix
         inside clusters and leave them (see `cns_dask.smoothing.scales`), and one cluster where there is no structure;
-        or "auto": the paper's choice if walks can mix and confirm it, else the scales. Both are stored.
+        "communities", groups of basins of largest modularity whose borders are real (see
+        `cns_dask.smoothing.communities` and `cns_dask.smoothing.borders`); or "auto": communities in more than three
+        intrinsic dimensions, and scales in fewer, or where communities have no border. All of them are stored.
     max_candidates
         At most so many points are considered as representatives of clusters.
     scale
@@ -244,6 +246,11 @@ class Settings:
         (True, False)
         """
         return self.selection == "paper" and self.grid_tol is None and self.tol_of_grid(n_rows) > self.tol
+
+    @property
+    def finds_communities(self) -> bool:
+        """Whether a fit finds communities."""
+        return self.selection in ("auto", "communities")
 
     def _neighbor_counts(self, n_rows: int) -> tuple[int, ...]:
         if self.n_neighbors is not None:

@@ -44,7 +44,11 @@ def plan_sizes(
     graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
     counts = settings.max_candidates if n_candidates is None else n_candidates
     tol = settings.tol_of_grid(n_rows)
-    options = {"tightens": settings.tightens(n_rows), "every_row": settings.selection == "paper"}
+    options = {
+        "tightens": settings.tightens(n_rows),
+        "every_row": settings.selection == "paper",
+        "communities": settings.finds_communities,
+    }
     rows = graph_sizes.rows_per_chunk
     sizes = size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
     return graph_sizes, sizes if n_threads is None else narrow(sizes, n_threads)

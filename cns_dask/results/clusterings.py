@@ -5,6 +5,7 @@ the workers, when it is first asked for. It is kept in the result, in the folder
 that cannot be written to.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import dask
@@ -15,10 +16,12 @@ from cns_dask.array_types import ArrayLike, IntArray
 from cns_dask.errors import InvalidSettingError, StoreError
 from cns_dask.execution.compute import compute
 from cns_dask.settings import Grid, Settings
+from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources, sources_of
 from cns_dask.smoothing.nodes import node_sets
-from cns_dask.smoothing.scales import Basis, Evidence, best_scale, select
+from cns_dask.smoothing.partition import settled_clusters
+from cns_dask.smoothing.scales import Basis, Evidence, Selection, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
 from cns_dask.storage.arrays import StoredArray, create_array, open_group, require_group
@@ -34,16 +37,38 @@ def stored_evidence(store: ResultStore, dimension: float | None, n_rows: int) ->
     return Evidence(store.read("evidence"), store.read("evidence_with_borders"), dimension, n_rows)
 
 
-def choice_at(store: ResultStore, grid: Grid, evidence: Evidence, settings: Settings, n_clusters: int | None) -> Choice:
+def choice_at(
+    store: ResultStore,
+    grid: Grid,
+    evidence: Evidence,
+    selection: Selection,
+    settings: Settings,
+    n_clusters: int | None,
+) -> Choice:
     """What a fit with these settings would have chosen, or with a given number of clusters."""
-    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid)
+    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid, stored_communities(store, selection))
     if n_clusters is not None and basis.paper(n_clusters) is None and best_scale(evidence, grid, [n_clusters]) is None:
         raise InvalidSettingError(f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer.")
-    return select(basis, settings.selection, n_clusters=n_clusters, min_cluster_size=settings.min_cluster_size).used
+    if settings.selection == "communities" and basis.communities is None:
+        raise InvalidSettingError(
+            "This result has no communities. Fit the data again with selection='auto' or selection='communities'."
+        )
+    return select(basis, settings.selection, n_clusters=n_clusters).used
+
+
+def stored_communities(store: ResultStore, selection: Selection) -> Communities | None:
+    """The communities of a result; None if none were looked for."""
+    if "community_clusters" not in store or selection.communities is None:
+        return None
+    found = selection.communities
+    clusters = store.read("community_clusters")
+    return Communities(clusters, found.n_clusters, found.value, selection.ratio, selection.used == found)
 
 
 def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:
     """The rows that represent the clusters of a choice, by their numbers among the clustered rows."""
+    if choice.selection == "communities":
+        return Sources(np.zeros(0, np.int64), np.zeros(0, np.int64))
     sources = sources_of(choice, grid, *(store.read(name) for name in ("picks", "candidates", "candidate_clusters")))
     if "rows" not in store:
         return sources
@@ -56,7 +81,13 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     folder, of_result = _place(store, choice)
     if _is_complete(folder, of_result):
         return StoredArray(open_group(folder, strict=True)["absorption"], owner=store)
-    indices, by_cluster = store.array("graph/indices"), sources.by_cluster()
+    indices = store.array("graph/indices")
+    by_cluster: Sequence[IntArray | int] = range(choice.n_clusters)
+    members = None
+    if choice.selection == "communities":
+        members = store.array("communities"), store.read("community_clusters")[choice.n_clusters - 1]
+    else:
+        by_cluster = sources.by_cluster()
     owner = None
     try:
         target = _create(folder, indices, len(by_cluster))
@@ -67,7 +98,7 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     width = BLOCK_WIDTHS[0]
     tasks = [
         dask.delayed(solve_on_graph)(
-            indices, choice.n_neighbors, by_cluster[start : start + width], choice.lam, tol, seed, target, start
+            indices, choice.n_neighbors, by_cluster[start : start + width], members, choice.lam, tol, seed, target, start
         )
         for start in range(0, len(by_cluster), width)
     ]
@@ -102,17 +133,24 @@ def _create(folder: Location, indices: StoredArray, n_clusters: int) -> StoredAr
     return create_array(folder, "absorption", shape, chunks, "float64", compressed=True, dims=("row", "chosen"))
 
 
-def solve_on_graph(
+def solve_on_graph(  # noqa: PLR0913, PLR0917 - the arguments of a task
     indices: ArrayLike,
     n_neighbors: int,
-    sources: list[IntArray],
+    sources: Sequence[IntArray | int],
+    members: tuple[ArrayLike, IntArray] | None,
     lam: float,
     tol: float,
     seed: int,
     target: StoredArray,
     start: int,
 ) -> float:
-    """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual."""
+    """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual.
+
+    With `members`, the community of every row and the cluster of every community, `sources` are numbers of clusters.
+    """
+    if members is not None:
+        of_rows = settled_clusters(np.asarray(indices[:]), np.asarray(members[0][:]), members[1])
+        sources = [np.flatnonzero(of_rows == each) for each in sources]
     order = order_rows(walk_on(indices, n_neighbors).neighbors)
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
     nodes = node_sets(walk, seed, lam, tol)[0]

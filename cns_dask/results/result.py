@@ -294,7 +294,7 @@ class Result(Explained):
         n_clusters
             Number of clusters. None: what `selection` chooses.
         selection
-            "paper", "scales" or "auto": see `Settings`. None: as in the fit.
+            "paper", "scales", "communities" or "auto": see `Settings`. None: as in the fit.
         data
             After the fit of a sample: the data of that fit. Rows outside the sample are then predicted, lazily; without
             them they get the label -5 and no memberships (NaN).
@@ -342,7 +342,7 @@ class Result(Explained):
         if n_clusters is None and selection is None:
             return self.choice
         settings = self.settings if selection is None else replace(self.settings, selection=selection)
-        return choice_at(self._store, self.grid, self.evidence, settings, n_clusters)
+        return choice_at(self._store, self.grid, self.evidence, self.selection, settings, n_clusters)
 
     def is_solved(self, n_clusters: int | None = None, selection: str | None = None) -> bool:
         """Whether `at` has all that it needs in the store, and nothing to solve for.

@@ -134,7 +134,7 @@ def explain(result: Result) -> list[str]:
     """How the choice was made, in words."""
     selection, choice = result.selection, result.choice
     dimension = "" if selection.dimension is None else f" (intrinsic dimension {selection.dimension:.1f})"
-    by = "by the paper's criterion" if choice.selection == "paper" else "by scales"
+    by = "by the paper's criterion" if choice.selection == "paper" else f"by {choice.selection}"
     lines = [
         f"chosen {by}, because {selection.why}{dimension}: k = {choice.n_neighbors}, lam = {choice.lam:.4g}",
     ]

@@ -27,25 +27,13 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.neighbors.exact import search_block
-from cns_dask.smoothing.candidates import in_degrees
-from cns_dask.smoothing.communities import (
-    SWEEPS,
-    basins_of,
-    join,
-    links_part,
-    louvain,
-    merged_links,
-    modularity,
-    refine_part,
-    uphill_part,
-)
+from cns_dask.smoothing.scales import MIXING_DIMENSION
+from cns_dask.smoothing.communities import join, links_part, louvain, merged_links, modularity
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
 STRUCTURE_ROWS, CENTER_ROWS = 2000, 10_000
 #: Samples without clusters that the modularity is compared with.
 NULL_SAMPLES = 3
-#: Modularity relative to data without clusters from which communities stand.
-LEAST_STRUCTURE_RATIO = 1.15
 #: Depth of a dip between centers, in standard errors of the density.
 LEAST_DIP = 2.0
 #: Fewest rows on each side of a border that is tested between centers.
@@ -63,6 +51,11 @@ def least_gap(dimension: float) -> float:
     kinds of data without clusters with 300 to 5 000 rows was 0.94 on a curve, 0.78 on a surface and 0.47 in space.
     """
     return 0.4 + 0.6 / max(dimension, 1.0)
+
+
+def is_high(dimension: float) -> bool:
+    """Tell whether data of this intrinsic dimension have too many dimensions for the density of neighbors."""
+    return dimension > MIXING_DIMENSION
 
 
 def structure_ratio(rows: FloatArray) -> float:
@@ -93,15 +86,10 @@ def _modularity_of(rows: FloatArray, k: int) -> float:
     """Return the modularity of the communities of some rows, with k neighbors each."""
     everything, rows = np.arange(len(rows)), np.ascontiguousarray(rows, dtype=np.float64)
     _, nearest = search_block(None, rows, everything, rows, slice(None), 0, k - 1)
-    neighbors = np.concatenate([everything[:, None], nearest], axis=1)
-    degrees = in_degrees(neighbors, len(rows))
-    tops, basins = basins_of(uphill_part(neighbors, 0, degrees))
-    links = links_part(neighbors, 0, basins, len(tops))
-    labels = louvain(links + links.T)[basins]
-    n_groups = int(labels.max()) + 1
-    labels = refine_part(neighbors, 0, labels, degrees, n_groups, SWEEPS)
-    refined = links_part(neighbors, 0, labels, n_groups)
-    return modularity((refined + refined.T).toarray().astype(float))
+    links = links_part(np.concatenate([everything[:, None], nearest], axis=1), 0, everything, len(rows))
+    links = links + links.T
+    communities = louvain(links)
+    return modularity(merged_links(links, communities, int(communities.max()) + 1).toarray().astype(float))
 
 
 def groups_between_dips(rows: FloatArray, labels: IntArray, links: FloatArray) -> IntArray:

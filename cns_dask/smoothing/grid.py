@@ -23,10 +23,13 @@ from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.settings import Grid
 from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates
+from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice, Criterion
+from cns_dask.smoothing.partition import find_communities, prominent_members, settle_members
 from cns_dask.smoothing.plan import (
     SmoothingSizes,
     absorption_stage,
+    community_k,
     evaluate_stage,
     narrow,
     sizes_of_one,
@@ -101,6 +104,7 @@ class GridResult:
     grid_residual: float
     residual: float
     n_passes: int  # most products with W that a block has needed
+    communities: Communities | None = None  # None if they were not looked for
 
 
 def search_grid(  # noqa: PLR0913 - one parameter per setting
@@ -127,10 +131,24 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     evaluation = assemble(sizes, walks, evaluated)
     chains = [evaluated[k].points.chain for k in sizes.grid.ks]
     evidence = scales.evidence_of(chains, dimension, sizes.n_rows, sizes.grid.max_scale, sizes.grid.few_scale)
-    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid)
-    selected = scales.select(basis, selection, n_clusters=n_clusters, min_cluster_size=min_cluster_size)
-    sources = sources_of(selected.used, sizes.grid, evaluation.picks, evaluation.candidates, evaluation.clusters)
-    residual, n_passes = keep_absorption(run, sizes, walks[selected.used.n_neighbors], selected.used, sources, tol)
+    communities, members = None, None
+    if sizes.communities:
+        walk = walks[community_k(sizes.grid)]
+        scale = scale_of_candidates(evidence, sizes.grid, chains) if selection == "auto" else None
+        communities, members = find_communities(run, sizes, walk, dimension, scale, min_cluster_size)
+    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid, communities)
+    selected = scales.select(basis, selection, n_clusters=n_clusters)
+    walk = walks[selected.used.n_neighbors]
+    if selected.used.selection == "communities":
+        assert communities is not None
+        clusters, votes = communities.clusters[selected.used.n_clusters - 1], walks[sizes.grid.ks[-1]].files
+        kept = keep_members(run, sizes, walk, selected.used, (members, clusters, votes), tol)
+        representatives, residual, n_passes = kept
+        sources = Sources(representatives, np.arange(len(representatives)))
+    else:
+        sources = sources_of(selected.used, sizes.grid, evaluation.picks, evaluation.candidates, evaluation.clusters)
+        representatives = most_prominent_sources(sources, walk.start.candidates)
+        residual, n_passes = keep_absorption(run, sizes, walk, selected.used, sources, tol)
     return GridResult(
         evaluation,
         selected,
@@ -138,13 +156,23 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         evidence.with_borders,
         sources.rows,
         sources.clusters,
-        most_prominent_sources(sources, walks[selected.used.n_neighbors].start.candidates),
+        representatives,
         counts,
         {k: walk.start.candidates.n_maxima for k, walk in walks.items()},
         evaluation.residual,
         residual,
         max(n_passes, evaluation.n_passes),
+        communities,
     )
+
+
+def scale_of_candidates(evidence: scales.Evidence, grid: Grid, chains: list[Chain]) -> IntArray | None:
+    """Return the cluster of every candidate by the best scale, at the k of communities; None for one cluster."""
+    best = scales.best_scale(evidence, grid, range(1, len(evidence.total) + 1))
+    clusters = chains[grid.ks.index(community_k(grid))].clusters
+    if best is None or evidence.structure < scales.LEAST_STRUCTURE or best.n_clusters > len(clusters):
+        return None
+    return clusters[best.n_clusters - 1]
 
 
 def with_widths(run: Run, sizes: SmoothingSizes) -> SmoothingSizes:
@@ -358,6 +386,42 @@ def keep_absorption(
         pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.final_width, target, choice.n_neighbors)
         residuals, passes, _ = zip(*stage.run("absorb", pieces), strict=True)
     return float(np.max(residuals)), max(passes)  # a NaN stays one
+
+
+def keep_members(
+    run: Run, sizes: SmoothingSizes, walk: StoredWalk, choice: Choice, settling: tuple[Any, ...], tol: float
+) -> tuple[IntArray, float, int]:
+    """Solve for all rows of each cluster of communities, to `tol`, and store their absorption.
+
+    Return the most prominent row of each cluster, the residual, and the passes. `settling` are the community of every
+    row, the cluster of every community, and the walk in whose lists rows settle.
+    """
+    members, clusters, votes = settling
+    K, width, files = choice.n_clusters, sizes.final_width, walk.files
+    with run.stage(absorption_stage(sizes, K)) as stage:
+        members = settle_members(stage, votes, members, clusters, "clusters")
+        prominent = Piece(prominent_members, (members, files, K), record="prominent")
+        (rows,) = stage.run("settle", [prominent])
+        target = stage.create("absorption")
+        shared = files, (choice.lam,), walk.start.nodes, tol, width, target
+        mark = digest((choice.lam, K, tol))[:8]
+        pieces = [
+            Piece(
+                solve_members,
+                (members, range(start, min(start + width, K)), *shared),
+                ((target, (slice(None), slice(start, min(start + width, K)))),),
+                f"members-{mark}-{start}",
+            )
+            for start in range(0, K, width)
+        ]
+        residuals, passes, _ = zip(*stage.run("absorb", pieces), strict=True)
+    return rows, float(np.max(residuals)), max(passes)
+
+
+def solve_members(members: ArrayLike, clusters: range, *shared: Any) -> tuple[float, int, FloatArray]:
+    """Solve for all rows of some clusters, and write their absorption: see `solve_and_write`."""
+    of_rows = np.asarray(members[:])
+    return solve_and_write([np.flatnonzero(of_rows == each) for each in clusters], clusters.start, *shared)
 
 
 def _solve_pieces(

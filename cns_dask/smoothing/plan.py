@@ -15,6 +15,7 @@ import numpy as np
 from cns_dask.execution.forecast import Group, makespan
 from cns_dask.execution.plan import MERGED_AT_ONCE, Stage, Step
 from cns_dask.settings import Grid
+from cns_dask.smoothing.communities import SWEEPS
 from cns_dask.smoothing.newton import ring_passes
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
 from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
@@ -39,6 +40,10 @@ FINAL_WIDTHS, WIDE_ROWS = (8, 4, 2), 2**20
 NARROW_ROWS = 2**20
 #: Time of a pass for each vector, by the bytes of a row of its block: relative to rows that fill a line of the cache.
 ROW_COSTS = {64: 1.0, 32: 1.4, 16: 1.8}
+#: Rows of a basin on average, at least (measured: 12 and more), and memory of a link between two basins.
+ROWS_PER_BASIN, LINK_BYTES = 8, 16
+#: Rows and features of the largest sample on which borders of communities are examined.
+SAMPLE_ROWS, SAMPLE_FEATURES = 10_000, 100
 #: Chunks of neighbour distances that tell the intrinsic dimension, at most.
 SAMPLED_CHUNKS = 64
 
@@ -57,6 +62,7 @@ class SmoothingSizes:
     kept_rows: int  # rows at which the absorption of all candidates is kept while the grid is evaluated
     rows_per_walk_part: int  # rows of one part of a walk, a multiple of TILE_ROWS
     absorption_width: int  # clusters whose final absorption is solved together, at most
+    communities: bool = False  # whether communities are looked for
     tightens: bool = False  # whether what could win is evaluated once more, to the final tolerance
     #: Of the blocks of every k, and of the final absorption last, once it is known how many threads there are.
     widths: tuple[int, ...] | None = None
@@ -104,11 +110,12 @@ def size_smoothing(
     *,
     tightens: bool = False,
     every_row: bool = False,
+    communities: bool = False,
 ) -> SmoothingSizes:
     """Size the blocks and chunks. `tol` is the residual to which the absorption of candidates is solved.
 
     `tightens` tells that the ks which could win are evaluated again to the final one, `every_row` that the grid must be
-    evaluated with all rows.
+    evaluated with all rows, `communities` that communities are looked for.
 
     Examples
     --------
@@ -131,6 +138,7 @@ def size_smoothing(
         kept_rows=kept,
         rows_per_walk_part=WALK_PART_ROWS,
         absorption_width=FINAL_WIDTHS[n_rows > WIDE_ROWS],
+        communities=communities,
         tightens=tightens,
     )
     of_widths = [replace(sizes, block_width=width) for width in BLOCK_WIDTHS]
@@ -188,7 +196,9 @@ def n_sampled_chunks(sizes: SmoothingSizes) -> int:
 def smoothing_stages(sizes: SmoothingSizes) -> tuple[Stage, ...]:
     """The stages from the graph to the memberships."""
     again = (tighten_stage(sizes, sizes.grid.ks[-1]),) if sizes.tightens else ()
-    return candidates_stage(sizes), evaluate_stage(sizes), *again, absorption_stage(sizes), memberships_stage(sizes)
+    between = (communities_stage(sizes),) if sizes.communities else ()
+    first, last = (candidates_stage(sizes), evaluate_stage(sizes)), (absorption_stage(sizes), memberships_stage(sizes))
+    return *first, *again, *between, *last
 
 
 def sizes_of_one(sizes: SmoothingSizes, k: int) -> SmoothingSizes:
@@ -299,6 +309,34 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     return Stage("evaluate", tuple(steps), reads=(*walks, *solved), writes=solved)
 
 
+def community_k(grid: Grid) -> int:
+    """Return the number of neighbors of the graph in which communities are found: the second one, 2 floor(ln n)."""
+    return grid.ks[min(1, len(grid.ks) - 1)]
+
+
+def communities_stage(sizes: SmoothingSizes) -> Stage:
+    """Find communities of basins: passes over the parts of one walk, and a task that examines their borders."""
+    n, k, part = sizes.n_rows, community_k(sizes.grid), min(sizes.rows_per_walk_part, sizes.n_rows)
+    parts, n_basins = math.ceil(n / part), math.ceil(n / ROWS_PER_BASIN)
+    links = LINK_BYTES * min(n_basins * k, n * k)
+    held = 8 * n + 6 * FLOAT_BYTES * part * k
+    sample = 8 * FLOAT_BYTES * SAMPLE_ROWS * SAMPLE_FEATURES
+    steps = (
+        Step("degrees", 1, 3 * FLOAT_BYTES * n, work=n * k),
+        Step("climb", parts, held, work=n * k, after=(0,)),
+        Step("basins", 1, 4 * FLOAT_BYTES * n, work=n, after=(1,)),
+        Step("links", 2 * parts, held + (MERGED_AT_ONCE + 2) * links, work=2 * n * k, after=(2,), recorded=False),
+        Step("group", 1, 3 * links + 2 * FLOAT_BYTES * n, work=n, after=(3,)),
+        Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(4,)),
+        Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(5,)),
+    )
+    scratch = {name: "int64" for name in ("degrees", "uphill", "basins")}
+    scratch |= dict.fromkeys((*(f"settled-{at}" for at in range(SWEEPS + 1)), "members"), "int32")
+    writes = tuple(ArrayPlan(name, (n,), (part,), dtype, scratch=True) for name, dtype in scratch.items())
+    stored = ArrayPlan("communities", (n,), (sizes.rows_per_chunk,))
+    return Stage("communities", steps, reads=_walk(sizes, k), writes=(*writes, stored))
+
+
 def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage:
     """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
@@ -307,9 +345,13 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     ring = FLOAT_BYTES * width * n * (ring_passes(n) + 1)
     solve_bytes = 2 * FLOAT_BYTES * width * n + max(ring, fallback_bytes(n))  # the solution, and it by rows
     passes = n * k * n_picks * row_cost(width, FLOAT_BYTES)
-    step = Step("absorb", math.ceil(n_picks / width), solve_bytes, work=passes, gathers=True)
-    stored = ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))
-    return Stage("absorption", (step,), reads=_walk(sizes, k), writes=(stored,))
+    steps = [Step("absorb", math.ceil(n_picks / width), solve_bytes, work=passes, gathers=True)]
+    arrays = [ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))]
+    if sizes.communities:
+        part = min(sizes.rows_per_walk_part, n)
+        steps.insert(0, Step("settle", 1 + SWEEPS * math.ceil(n / part), 8 * n + 4 * part * k, work=SWEEPS * n * k))
+        arrays += [ArrayPlan(f"clusters-{at}", (n,), (part,), "int32", scratch=True) for at in range(SWEEPS + 1)]
+    return Stage("absorption", tuple(steps), reads=_walk(sizes, k), writes=tuple(arrays))
 
 
 def memberships_stage(

@@ -44,9 +44,9 @@ most rows with, before anything else; those that exchange none are outlying and 
 groups do not have, is the (geometric) mean rate at which walks mix inside the groups. It is too vague for the test
 above, unless walks hardly ever leave.
 
-**Which one.** Where walks do mix (d > `MIXING_DIMENSION`) the paper's criterion is the sharper eye for overlapping
-clusters, and its K stands if the chain finds it too, or a K within a tenth of it, with at least half of the largest
-evidence (`LEAST_SHARE`), and if none of its clusters is smaller than `min_cluster_size`.
+**Which one.** In many dimensions (d > `MIXING_DIMENSION`) communities that have borders are used, and scales where no
+community has one. In few dimensions scales are, and communities where a dip in density splits one of their clusters:
+see `communities` and `borders`.
 
 A cluster starts from all its candidates: F0 has the cluster's unit vector at each, and P_g is the sum of their columns.
 That is the paper's closed form with several representatives, so all that follows from it still holds.
@@ -60,6 +60,7 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.settings import Grid
+from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice, choose
 from cns_dask.storage.records import recordable
 
@@ -75,8 +76,8 @@ LEAST_BORDERS = 0.1
 HARDLY_EVER = 0.01
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
 MIXING_DIMENSION = 3.0
-#: The paper's K stands with this share of the largest evidence, at it or a K that differs by so little.
-LEAST_SHARE, NEAR = 0.5, 0.1
+#: Relative difference of numbers of clusters up to which they count as near.
+NEAR = 0.1
 #: Smaller rates are those of groups that exchange no walks.
 SMALLEST_RATE = 1e-9
 #: Dimension that is assumed where there are no distances to tell it.
@@ -281,6 +282,8 @@ class Selection:
     dimension: float | None  # intrinsic dimension of the data; None if it is not known
     structure: float  # evidence that there are clusters at all
     evidence: float  # evidence for the K of the paper's choice, or one near it
+    communities: Choice | None = None  # None if they were not looked for
+    ratio: float | None = None  # modularity of the communities relative to data without clusters
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,7 @@ class Basis:
     smallest: IntArray
     evidence: Evidence
     grid: Grid
+    communities: Communities | None = None
 
     @property
     def n_rows(self) -> int:
@@ -305,69 +309,77 @@ class Basis:
                 return None
         return choose(self.surface, self.grid, self.n_rows, n_clusters)
 
+    def in_communities(self, n_clusters: int | None = None) -> Choice | None:
+        """The clusters of communities that have borders, or so many; None if there are fewer communities."""
+        if self.communities is None or (n_clusters or 1) > len(self.communities.clusters):
+            return None
+        K = min(self.communities.n_clusters, self.grid.max_scale) if n_clusters is None else n_clusters
+        k = self.grid.ks[min(1, len(self.grid.ks) - 1)]
+        return Choice(k, self.grid.lams[-1], K, self.communities.modularity, None, "communities")
+
     def whole(self, structure: float) -> Choice:
         """One cluster, because of so little evidence for more."""
         return replace(
             choose(self.surface, self.grid, self.n_rows, 1), value=structure, margin=None, selection="scales"
         )
 
-    def rows_of_smallest(self, paper: Choice) -> int:
-        """Rows of the smallest cluster of the paper's choice."""
-        grid = self.grid
-        at = grid.ks.index(paper.n_neighbors), grid.lams.index(paper.lam), paper.n_clusters - 1
-        return int(self.smallest[at])
 
-
-def select(
-    basis: Basis, selection: str, *, n_clusters: int | None = None, min_cluster_size: int | None = None
-) -> Selection:
+def select(basis: Basis, selection: str, *, n_clusters: int | None = None) -> Selection:
     """Choose k, lam and K.
 
     Parameters
     ----------
     basis
-        What it is made from.
+        The criterion, the evidence and the communities.
     selection
-        "paper", "scales" or "auto".
+        "paper", "scales", "communities" or "auto".
     n_clusters
         Look only at this K.
-    min_cluster_size
-        Fewest rows of a cluster in the paper's choice if it is to stand; None: twice the smallest k.
     """
     evidence, paper = basis.evidence, basis.paper(n_clusters)
     numbers = range(1, len(evidence.total) + 1) if n_clusters is None else [n_clusters]
-    scales = best_scale(evidence, basis.grid, numbers)
+    scales, communities = best_scale(evidence, basis.grid, numbers), basis.in_communities()
     first = paper or scales
     if first is None:
         raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
-    if n_clusters is None:
-        least = min_cluster_size or least_rows(basis.grid.ks[0], basis.n_rows)
-        used, why = _chosen(basis, selection, first, scales, least)
-    else:
-        by_paper = selection == "paper" or (selection == "auto" and basis.evidence.mixes)
-        used, why = first if by_paper or scales is None else scales, "so many clusters were asked for"
-    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, evidence.near(first.n_clusters))
+    of_all = scales if n_clusters is None else best_scale(evidence, basis.grid, range(1, len(evidence.total) + 1))
+    used, why = _chosen(basis, selection, basis.paper() or first, of_all)
+    if n_clusters is not None and used.n_clusters != n_clusters:
+        used, why = _with_number(basis, selection, first, scales, n_clusters), "n_clusters was given"
+    ratio = None if basis.communities is None else basis.communities.ratio
+    near = evidence.near(first.n_clusters)
+    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, near, communities, ratio)
 
 
-def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None, least: int) -> tuple[Choice, str]:
+def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None) -> tuple[Choice, str]:
     """The choice if no number of clusters was given, and why."""
     if selection == "paper":
         return paper, "it was asked for"
-    structure = basis.evidence.structure
-    if structure < LEAST_STRUCTURE or scales is None:
-        return basis.whole(structure), "no number of clusters stands out from data without structure"
-    if selection == "scales" or not basis.evidence.mixes:
-        asked, short = "it was asked for", "walks are too short to mix inside clusters of so few dimensions"
-        return scales, asked if selection == "scales" else short
-    smallest = basis.rows_of_smallest(paper)
-    if smallest < least:
-        return scales, f"the paper's criterion would choose a cluster of {smallest} row(s)"
-    if basis.evidence.near(paper.n_clusters) < LEAST_SHARE * scales.value:
-        return (
-            scales,
-            "walks mix inside clusters, but do not confirm the number that the paper's criterion would choose",
-        )
-    return paper, "walks mix inside clusters, and confirm their number"
+    communities, evidence, found = basis.in_communities(), basis.evidence, basis.communities
+    if communities is not None and found is not None:
+        if selection == "communities":
+            return communities, "it was asked for"
+        if evidence.mixes and communities.n_clusters > 1:
+            return communities, _why_communities(found)
+        if not evidence.mixes and found.adds_borders:
+            return communities, "dips in density separate more clusters than walks do"
+    if evidence.structure < LEAST_STRUCTURE or scales is None:
+        return basis.whole(evidence.structure), "no number of clusters stands out from data without structure"
+    if selection == "scales":
+        return scales, "it was asked for"
+    return scales, "no community has a border" if evidence.mixes else "the data have few dimensions"
+
+
+def _why_communities(found: Communities) -> str:
+    return "the graph is more modular than that of data without clusters" if found.stand else "dips in density separate"
+
+
+def _with_number(basis: Basis, selection: str, paper: Choice, scales: Choice | None, n_clusters: int) -> Choice:
+    """The choice of a given number of clusters."""
+    if selection == "paper":
+        return paper
+    communities = basis.in_communities(n_clusters) if selection == "communities" or basis.evidence.mixes else None
+    return communities or scales or paper
 
 
 def least_rows(n_neighbors: int, n_rows: int) -> int:

@@ -53,11 +53,12 @@ class Start:
 
 @dataclass(frozen=True)
 class WalkFiles:
-    """The walk of one k in scratch: neighbours and reads of every part, and the positions of all rows."""
+    """The walk of one k in scratch: neighbours and reads of every part, positions of all rows, rows of all positions."""
 
     neighbors: StoredArray
     reads: StoredArray
     positions: StoredArray
+    order: StoredArray
 
     def open(self) -> Walk:
         """The walk, mapped part by part."""
@@ -83,7 +84,7 @@ def start_walks(
     with run.stage(candidates_stage(sizes, **has)) as stage:
         order, positions = stage.create("order"), stage.create("positions")
         _find_order(run, stage, order, positions, grid.ks[0])
-        walks = _write_walks(run, stage, sizes, positions)
+        walks = _write_walks(run, stage, sizes, positions, order)
         limit = max_candidates if cover else None
         chosen = [_choose(run, stage, walks[k], (order, points, max_candidates), limit, k) for k in grid.ks]
         searched = grid.ks[::-1] if sizes.nodes_of_every_k else grid.ks[:1]
@@ -108,10 +109,12 @@ def _find_order(run: Run, stage: RunningStage, order: StoredArray, positions: St
     stage.run("positions", [Piece(write_positions, (order, positions), ((positions, (slice(None),)),))])
 
 
-def _write_walks(run: Run, stage: RunningStage, sizes: SmoothingSizes, positions: StoredArray) -> dict[int, WalkFiles]:
+def _write_walks(
+    run: Run, stage: RunningStage, sizes: SmoothingSizes, positions: StoredArray, order: StoredArray
+) -> dict[int, WalkFiles]:
     """Write the walks of all ks: lists by position, in parts."""
     indices, stride, ks = run.writer.array("graph/indices"), sizes.rows_per_chunk, sizes.grid.ks
-    walks = {k: WalkFiles(stage.create(f"walk-{k}"), stage.create(f"reads-{k}"), positions) for k in ks}
+    walks = {k: WalkFiles(stage.create(f"walk-{k}"), stage.create(f"reads-{k}"), positions, order) for k in ks}
     parts = row_slices(sizes.n_rows, sizes.rows_per_walk_part)
     edges = np.array([0, *(part.stop for part in parts)])
     scratch = stage.create("renumbered")

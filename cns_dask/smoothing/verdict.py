@@ -12,8 +12,9 @@ import numpy as np
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.settings import Grid
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
+from cns_dask.smoothing.communities import LEAST_STRUCTURE_RATIO
 from cns_dask.smoothing.memberships import NOISE
-from cns_dask.smoothing.scales import LEAST_STRUCTURE, Evidence, Selection
+from cns_dask.smoothing.scales import LEAST_STRUCTURE, MIXING_DIMENSION, Evidence, Selection
 
 #: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
 CLEAR, AHEAD = 4.0, 1.0
@@ -64,6 +65,8 @@ def judge(
     used = selection.used
     if n_clusters is not None:
         return Verdict(f"{clusters_in_words(n_clusters)}, as asked for.", ())
+    if used.selection == "communities":
+        return Verdict(f"{_communities_in_words(selection)} {_by_the_other(selection)}".strip(), ())
     by_paper = used.selection == "paper"
     other = runner_up_of_scales(used, evidence)
     if by_paper and (other is None or other.share is None or other.share > CLEAR_SHARE):
@@ -140,10 +143,23 @@ def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
     return f"{number}, {how}: next best is {other.n_clusters}, {behind}."
 
 
+def _communities_in_words(selection: Selection) -> str:
+    number, ratio = clusters_in_words(selection.used.n_clusters), selection.ratio
+    if selection.used.n_clusters == 1:
+        return f"{number}: no border between communities is a dip in density."
+    if ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and _is_high(selection):
+        return f"{number}: the graph has {ratio:.1f} times the modularity of data without clusters."
+    return f"{number}: dips in density separate them."
+
+
+def _is_high(selection: Selection) -> bool:
+    return selection.dimension is not None and selection.dimension > MIXING_DIMENSION
+
+
 def _by_the_other(selection: Selection) -> str:
     """What the other way to choose would have given, if it is not the same."""
     used, paper, scales = selection.used, selection.paper, selection.scales
-    if used.selection == "scales":
+    if used.selection in ("scales", "communities"):
         same = paper.n_clusters == used.n_clusters
         return "" if same else f"The paper's criterion alone would choose {paper.n_clusters}."
     if scales is None or scales.n_clusters == used.n_clusters:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 
 class Kind(StrEnum):
@@ -94,6 +94,10 @@ LAYOUT: dict[str, ArraySpec] = {
     "absorption": ArraySpec(
         ("row", "chosen"), "float64", "P: chance that a walk from the row is absorbed where a cluster is represented"
     ),
+    "communities": ArraySpec(("row",), "int32", "community of every row; -1 if it is in none"),
+    "community_clusters": ArraySpec(
+        ("layer", "community"), "int64", "the cluster of each community if there are 1, 2, ... clusters"
+    ),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),
     "graph/distances": ArraySpec(("row", "neighbor"), "float64", "distances to them"),
@@ -117,7 +121,7 @@ LAYOUT: dict[str, ArraySpec] = {
 }
 
 #: Arrays that not every result has: of rows that are not clustered, and of rows besides their graph.
-OPTIONAL = {"codes", "rows", "points", "graph/distances"} | {name for name in LAYOUT if name[:5] in ("cells", "trans")}
+OPTIONAL = {"codes", "rows", "points", "graph/distances", "communities", "community_clusters"} | {name for name in LAYOUT if name[:5] in ("cells", "trans")}
 #: Arrays that a finished store must have.
 REQUIRED: dict[str | None, Set[str]] = {
     Kind.RESULT: LAYOUT.keys() - OPTIONAL,
@@ -127,7 +131,7 @@ REQUIRED: dict[str | None, Set[str]] = {
 #: Dimensions that must be so much larger than another.
 LARGER = {"chosen": ("cluster", 0), "edge": ("cell", 1), "position": ("clustered", 0)}
 #: Arrays with a row for clustered rows only: where others were not clustered their first dimension is `clustered`.
-OF_CLUSTERED_ROWS = ("absorption", "points", "graph/indices", "graph/distances")
+OF_CLUSTERED_ROWS = ("absorption", "communities", "points", "graph/indices", "graph/distances")
 UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise does not compress
 GROUPS = sorted({name.partition("/")[0] for name in LAYOUT if "/" in name})  # in the group of a result
 
