@@ -196,7 +196,7 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
             transform = learn_transform(
                 X,
                 metric=settings.metric,
-                scale=settings.scale,
+                scale=bool(settings.scale),
                 max_components=settings.max_components,
                 center=job.preprocessing.center,
                 sparse=job.sparse_rows,

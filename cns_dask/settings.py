@@ -67,6 +67,7 @@ SOME_TOLERANCE: Allowed = ("None or a number from 1e-13 to 0.1", _optional(_tole
 MULTIPLES: Allowed = ("a sequence of positive integers", _each(_integer(1)))
 FACTORS: Allowed = ("a sequence of positive numbers", _each(_number(0, math.inf)))
 TRUE_OR_FALSE: Allowed = ("True or False", lambda value: isinstance(value, bool))
+AUTO_OR_BOOL: Allowed = ("'auto', True or False", lambda value: isinstance(value, bool) or value == "auto")
 SOME_KS: Allowed = ("None, a positive integer or a sequence of them", _optional(_integer(1), _each(_integer(1))))
 SOME_LAMS: Allowed = (
     "None, a number between 0 and 1 (both excluded) or a sequence of them",
@@ -129,7 +130,9 @@ class Settings:
     max_candidates
         At most so many points are considered as representatives of clusters.
     scale
-        Whether features are divided by their standard deviation (they are always centred).
+        Whether features are divided by their standard deviation (they are always centred). "auto": not if they are
+        principal components (uncorrelated, with falling variances), have unit norm, or are sparse; otherwise yes. With
+        `selection="paper"` "auto" is True.
     max_components
         More features than this are projected on as many principal components. None: never.
     tol
@@ -170,7 +173,7 @@ class Settings:
     noise: bool = setting(False, TRUE_OR_FALSE, "Label rows that no cluster reaches -1.")
     selection: str = setting("auto", _one_of(*SELECTIONS), "What chooses k, lam and K.", words=SELECTIONS)
     max_candidates: int = setting(300, POSITIVE, "Most candidate representatives.")
-    scale: bool = setting(True, TRUE_OR_FALSE, "Scale features to unit variance.")
+    scale: bool | str = setting("auto", AUTO_OR_BOOL, "Scale features to unit variance.", words=("auto",))
     max_components: int | None = setting(100, SOME_POSITIVE, "Project more features on so many axes; 0: never.")
     tol: float = setting(1e-9, TOLERANCE, "Largest residual of the stored absorption.")
     grid_tol: float | None = setting(None, SOME_TOLERANCE, "The same while the grid is evaluated.")

@@ -219,5 +219,7 @@ def _annotation(each: Field[Any], hint: Any) -> tuple[Any, Any]:
         return Annotated[Any, typer.Option(**parameters)], None
     if "parser" in parameters:
         return Annotated[Any, typer.Option(**parameters)], each.default
+    if hint == bool | str:  # --name, --no-name, or neither: "auto"
+        return Annotated[bool | None, typer.Option(**parameters)], None
     hint = int if hint == int | None and each.default is not None else hint  # None is written as 0
     return Annotated[hint, typer.Option(**parameters)], each.default

@@ -34,6 +34,8 @@ def print_outcome(result: Result, out: str, *others: str | None, data: str | Non
     of_data, then = shlex.join([out, *filter(None, [data])]), "show" if data is None else "explain"
     skipped = f" ({result.n_skipped} skipped)" if result.n_skipped else ""
     typer.echo(f"{result.n_rows} rows{skipped}: {result.verdict.sentence}")
+    if result.scaling is not None:
+        typer.echo(result.scaling)
     typer.echo(f"result: {', '.join([out, *filter(None, others)])}")
     has_page = any(str(each).endswith(".html") for each in others)
     report = "" if has_page else f", cns-dask report {of_data} --out report.html"

@@ -144,6 +144,18 @@ class Result(Explained):
         return self._description.selection
 
     @property
+    def scaling(self) -> str | None:
+        """Whether features were scaled, and why; None for a graph alone.
+
+        Examples
+        --------
+        >>> from cns_dask.demo import demo_result
+        >>> demo_result().scaling
+        'features are scaled to unit variance'
+        """
+        return self._description.scaling
+
+    @property
     def verdict(self) -> Verdict:
         """How sure the choice is: one sentence, and doubts.
 

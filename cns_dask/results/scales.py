@@ -138,6 +138,8 @@ def explain(result: Result) -> list[str]:
     lines = [
         f"chosen {by}, because {selection.why}{dimension}: k = {choice.n_neighbors}, lam = {choice.lam:.4g}",
     ]
+    if result.scaling is not None:
+        lines.append(result.scaling)
     others = [scale for scale in stable_scales(result) if scale.n_clusters != choice.n_clusters]
     if others:
         words = ", ".join(f"{scale.n_clusters} ({100 * scale.share:.0f} %)" for scale in others[:5])

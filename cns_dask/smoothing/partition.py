@@ -26,7 +26,7 @@ from cns_dask.smoothing.communities import (
     uphill_part,
 )
 from cns_dask.smoothing.plan import SmoothingSizes, communities_stage
-from cns_dask.smoothing.scales import join_small, least_rows
+from cns_dask.smoothing.scales import join_small
 from cns_dask.smoothing.start import StoredWalk, WalkFiles, add_counts, count_part, write_counts
 from cns_dask.storage.arrays import StoredArray
 
@@ -59,7 +59,7 @@ def find_communities(
     scale
         The cluster of every candidate of the walk by its scale; None if scales see one cluster.
     least
-        Fewest rows of a community; None: as of any cluster.
+        Fewest rows of a community; None: half of the neighbors of a row, below which links are mostly to other rows.
     """
     writer, files = run.writer, walk.files
     around = Surroundings(
@@ -76,7 +76,7 @@ def find_communities(
         for sweep in range(1, SWEEPS + 1):
             labels = _settle(stage, files, labels, n_groups, f"settled-{sweep}")
         links = _links(stage, files, labels, n_groups)
-        least = least or least_rows(files.neighbors.shape[1], sizes.n_rows)
+        least = least or files.neighbors.shape[1] // 2
         candidates = None if scale is None else (walk.start.positions, scale)
         target, members = stage.create("communities"), stage.create("members")
         whole = (slice(None),)
@@ -245,7 +245,7 @@ def split_scales(
     of_links = np.minimum(np.repeat(density[some], k - 1), density[neighbors].ravel())
     known = (first >= 0) & (second >= 0)
     densities = LinkDensities.of_links(first[known], second[known], of_links[known], n_communities)
-    dips = borders.groups_between_gaps(densities, borders.least_gap(around.dimension))
+    dips = borders.groups_between_gaps(densities, borders.least_gap(len(labels), k, around.dimension))
     if candidates is None:
         return dips, bool(dips.max() > 0)
     scale = majority(labels[candidates[0]], candidates[1], n_communities)
