@@ -21,6 +21,8 @@ more certainty.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,23 +42,23 @@ LEAST_DIP = 2.0
 LEAST_SIDE = 4
 #: Points at which a density is estimated.
 DENSITY_POINTS = 400
-#: Depth of a gap that chance does not make: in standard errors of the largest of many, and its range.
-GAP_FACTOR, GAP_RANGE = 2.3, (0.4, 1.0)
+#: Depth of a gap that chance does not make, in standard errors of the largest of many, and at least.
+GAP_FACTOR, SMALLEST_GAP = 1.1, 0.35
 #: Share of the links of a border that may lie in lower density than the border counts for.
 BORDER_QUANTILE = 0.9
 
 
-def least_gap(n_rows: int, k: int, dimension: float) -> float:
+def least_gap(n_links: float, n_rows: int, k: int) -> float:
     """Return the depth of a dip in the density of neighbors that chance does not make, as a logarithm.
 
-    A border of n rows in d dimensions crosses about (n/k)^((d-1)/d) separate neighborhoods, and the logarithm of the
-    density of each has the variance 1/k. Communities are cut where the density is low, so the depth is the largest of
-    about n/k such means, sqrt(2 log(n/k)) standard errors. `GAP_FACTOR` and `GAP_RANGE` were found on data without
-    clusters: on curves borders are single neighborhoods, and with many rows communities are more, their borders short.
+    A border of `n_links` links crosses about n_links / k^2 separate neighborhoods, at least one, and the logarithm of
+    the density of each has the variance 1/k. Communities are cut where the density is low, so the depth is the largest
+    of about n/k such means: sqrt(2 log(n/k)) standard errors. `GAP_FACTOR` and `SMALLEST_GAP` keep data without
+    clusters whole: curves need the first, and solids of many rows the second.
     """
-    places = max(n_rows / k, np.e)
-    crossed = places ** (1 - 1 / max(dimension, 1.0))
-    return float(np.clip(GAP_FACTOR * np.sqrt(2 * np.log(places) / (k * crossed)), *GAP_RANGE))
+    neighborhoods = max(1.0, n_links / k**2)
+    errors = np.sqrt(2 * np.log(max(n_rows / k, np.e)) / (k * neighborhoods))
+    return max(SMALLEST_GAP, GAP_FACTOR * float(errors))
 
 
 def is_high(dimension: float) -> bool:
@@ -207,49 +209,63 @@ def deepest_dip(values: FloatArray, length: float) -> float:
     return float(depth[deepest] / np.sqrt(variance)) if depth[deepest] > 0 else 0.0
 
 
-def groups_between_gaps(depths: "LinkDensities", least: float) -> IntArray:
-    """Join communities across the shallowest border, while its depth is below `least`; return their groups."""
-    group, sides = np.arange(depths.n_groups), depths
+def groups_between_gaps(links: "LinkDensities") -> IntArray:
+    """Join communities across the border of least significance, while chance makes such borders; return their groups.
+
+    Significance is the depth of a border, relative to that which chance makes: see `least_gap`.
+    """
+    group, left = np.arange(links.n_groups), links
     while True:
-        depth, first, second = sides.shallowest()
-        if depth >= least:
+        significance, first, second = left.weakest()
+        if significance >= 1:
             return np.unique(group, return_inverse=True)[1]
         group[group == second] = first
-        sides = sides.joined(first, second)
+        left = left.joined(first, second)
 
 
+@dataclass(frozen=True)
 class LinkDensities:
-    """Log densities of links, by the communities that they link.
+    """Log densities of links, by the two communities that they link; the density of a link is that of its lower end."""
 
-    The density of a link is the smaller one of its ends.
-    """
-
-    def __init__(self, n_groups: int, by_pair: dict[tuple[int, int], FloatArray]) -> None:
-        self.n_groups, self._by_pair = n_groups, by_pair
-        self._levels = {pair: float(np.quantile(each, BORDER_QUANTILE)) for pair, each in by_pair.items()}
+    n_groups: int
+    by_pair: dict[tuple[int, int], FloatArray]
+    n_rows: int
+    k: int
+    share: float  # of all links that these are
 
     @classmethod
-    def of_links(cls, first: IntArray, second: IntArray, densities: FloatArray, n_groups: int) -> "LinkDensities":
-        """Collect links between the groups `first` and `second` of their ends."""
-        key = np.minimum(first, second).astype(np.int64) * n_groups + np.maximum(first, second)
+    def of_links(
+        cls, ends: tuple[IntArray, IntArray], densities: FloatArray, n_groups: int, n_rows: int, k: int, share: float
+    ) -> "LinkDensities":
+        """Collect links by the groups of their ends."""
+        key = np.minimum(*ends).astype(np.int64) * n_groups + np.maximum(*ends)
         order = np.argsort(key, kind="stable")
         present, starts = np.unique(key[order], return_index=True)
         parts = np.split(densities[order], starts[1:])
-        return cls(n_groups, {divmod(int(each), n_groups): part for each, part in zip(present, parts, strict=True)})
+        by_pair = {divmod(int(each), n_groups): part for each, part in zip(present, parts, strict=True)}
+        return cls(n_groups, by_pair, n_rows, k, share)
 
-    def shallowest(self) -> tuple[float, int, int]:
-        """Return the depth of the shallowest border, and the groups on its sides; infinity if there is none."""
-        depths = [
-            (min(self._levels.get((side, side), level) for side in (first, second)) - level, first, second)
-            for (first, second), level in self._levels.items()
-            if first != second
+    @cached_property
+    def levels(self) -> dict[tuple[int, int], float]:
+        """Density of each border, and inside each community."""
+        return {pair: float(np.quantile(each, BORDER_QUANTILE)) for pair, each in self.by_pair.items()}
+
+    def weakest(self) -> tuple[float, int, int]:
+        """Return the smallest significance of a border, and the groups on its sides; infinity if there is none."""
+        borders = [
+            ((min(self.levels.get((side, side), level) for side in pair) - level) / self._least(pair), *pair)
+            for pair, level in self.levels.items()
+            if pair[0] != pair[1]
         ]
-        return min(depths, default=(np.inf, 0, 0))
+        return min(borders, default=(np.inf, 0, 0))
+
+    def _least(self, pair: tuple[int, int]) -> float:
+        return least_gap(len(self.by_pair[pair]) / self.share, self.n_rows, self.k)
 
     def joined(self, first: int, second: int) -> "LinkDensities":
         """Return the densities with the group `second` in `first`."""
         collected: dict[tuple[int, int], list[FloatArray]] = {}
-        for pair, each in self._by_pair.items():
+        for pair, each in self.by_pair.items():
             a, b = sorted(first if side == second else side for side in pair)
             collected.setdefault((a, b), []).append(each)
-        return LinkDensities(self.n_groups, {pair: np.concatenate(parts) for pair, parts in collected.items()})
+        return replace(self, by_pair={pair: np.concatenate(parts) for pair, parts in collected.items()})

@@ -42,6 +42,8 @@ RING_PASSES, SHORT_RING_PASSES = 8, 2
 #: is stuck: on the long Jordan chains of W where rows have copies (see `with_chains`) one round may leave ten times the
 #: residual, and the one after it next to nothing.
 MAX_CYCLES, STUCK_SHARE, PATIENCE = 20, 0.5, 4
+#: Share of the sum of a column that may be missing when it is solved.
+SETTLED_SHARE = 0.01
 #: Share of the tolerance: smaller values are dropped in a pass.
 DROPPED_SHARE = 5e-4
 
@@ -109,6 +111,7 @@ def newton_passes(nodes: NDArray[np.complex128], lams: FloatArray, at_once: int 
 def solve_by_polynomial(
     walk: Walk,
     points: Sequence[IntArray],
+    lams: FloatArray,
     groups: list[list[Pass]],
     tol: float,
     width: int,
@@ -116,7 +119,7 @@ def solve_by_polynomial(
     dtype: type[np.floating[Any]],
 ) -> SolvedBlock:
     """Solve some points by the polynomial; what it does not solve has a residual of infinity."""
-    solve = _NewtonSolve(walk, points, groups, tol, width, rows, dtype)
+    solve = _NewtonSolve(walk, points, lams, groups, tol, width, rows, dtype)
     solve.run()
     return SolvedBlock(solve.solution[:, :, : len(points)], solve.sums, solve.residuals, solve.n_passes)
 
@@ -131,6 +134,7 @@ class _NewtonSolve:
         self,
         walk: Walk,
         points: Sequence[IntArray],
+        lams: FloatArray,
         groups: list[list[Pass]],
         tol: float,
         width: int,
@@ -138,7 +142,7 @@ class _NewtonSolve:
         dtype: type[np.floating[Any]],
     ) -> None:
         n_rows, n_points, n_lams = walk.n_rows, len(points), len(groups[0][0].weights)
-        self._groups = groups
+        self._groups, self._lams = groups, lams
         self._walk, self._tol, self._n_points, self._lanes = walk, tol, n_points, (0,) * width
         self._rows = rows
         self._epsilon, self._drop = np.finfo(dtype).eps, DROPPED_SHARE * tol
@@ -208,9 +212,19 @@ class _NewtonSolve:
         """Note the residuals of points that are solved; these and hopeless ones take no further part."""
         peaks = self._peaks[: self._n_points]
         residual = peaks + self._changes
-        solved = self._active & (residual <= self._tol)
+        solved = self._active & (residual <= self._tol) & self._has_settled_sum()
         self.residuals[:, solved] = factor[:, None] * peaks[solved] + self._changes[solved]
         self._retire(solved | (self._active & ~(residual <= self._hopeless)))
+
+    def _has_settled_sum(self) -> NDArray[np.bool_]:
+        """Whether the sum of each column is settled.
+
+        Entries of a column are about 1 / (rows of a cluster). With many rows a residual may be small everywhere, and
+        yet as large as the column itself. Where W is doubly stochastic the sum of a column is 1 / lam, and what is left
+        of it the sum of u, divided by lam.
+        """
+        totals, first = self._totals[: self._n_points], int(np.argmin(self._lams))
+        return np.asarray(np.abs(totals) <= SETTLED_SHARE * self._lams[first] * np.abs(self.sums[first]))
 
     def _retire(self, points: NDArray[np.bool_]) -> None:
         if points.any():

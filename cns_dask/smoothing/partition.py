@@ -244,8 +244,9 @@ def split_scales(
     first, second = np.repeat(labels[some], k - 1), labels[neighbors].ravel()
     of_links = np.minimum(np.repeat(density[some], k - 1), density[neighbors].ravel())
     known = (first >= 0) & (second >= 0)
-    densities = LinkDensities.of_links(first[known], second[known], of_links[known], n_communities)
-    dips = borders.groups_between_gaps(densities, borders.least_gap(len(labels), k, around.dimension))
+    ends, share = (first[known], second[known]), len(some) / len(labels)
+    links = LinkDensities.of_links(ends, of_links[known], n_communities, len(labels), k, share)
+    dips = borders.groups_between_gaps(links)
     if candidates is None:
         return dips, bool(dips.max() > 0)
     scale = majority(labels[candidates[0]], candidates[1], n_communities)

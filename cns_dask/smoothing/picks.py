@@ -34,8 +34,8 @@ def gram_block(absorption: ArrayLike, rows: slice, positions: IntArray) -> Gram:
     sums, products = np.empty((n_lams, count)), np.empty((n_lams, count, count))
     masses, absorbed = np.zeros(count), np.zeros((count, count))
     for at in range(n_lams):
-        block = np.asarray(absorption[at, :, rows])
-        sums[at], products[at] = block.sum(axis=1, dtype=np.float64), block @ block.T
+        block = np.asarray(absorption[at, :, rows]).astype(np.float64)  # ties at 1e-9 must not hang on the processor
+        sums[at], products[at] = block.sum(axis=1), block @ block.T
         if at == 0:
             largest = block.argmax(axis=0)
             masses += np.bincount(largest[block.max(axis=0) > 0], minlength=count)

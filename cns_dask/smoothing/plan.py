@@ -283,7 +283,8 @@ def evaluate_stage(sizes: SmoothingSizes) -> Stage:
     chunks = math.ceil(kept / sizes.rows_per_absorption_chunk)
     largest, n_lams = max(sizes.n_candidates), len(grid.lams)
     gram = FLOAT_BYTES * n_lams * largest * (largest + 1)
-    reduce_bytes = 3 * number * largest * sizes.rows_per_absorption_chunk + (MERGED_AT_ONCE + 2) * gram
+    block = largest * sizes.rows_per_absorption_chunk  # as stored, and in double precision
+    reduce_bytes = (2 * number + FLOAT_BYTES) * block + (MERGED_AT_ONCE + 2) * gram
     steps: list[Step] = []
     for k, count in zip(grid.ks, sizes.n_candidates, strict=True):
         width, at = sizes.width_of(k), len(steps)

@@ -55,7 +55,7 @@ def find_nodes(
     probes, unsolved = [some[at : at + 1] for at in range(len(some))], []
     for nodes in sets:
         groups = newton_passes(nodes, lams, SHORT_RING_PASSES)
-        block = solve_by_polynomial(walk, probes, groups, tol, width, some, precision_for(tol))
+        block = solve_by_polynomial(walk, probes, lams, groups, tol, width, some, precision_for(tol))
         unsolved.append(len(_unsolved(block, tol)))
         if unsolved[-1] == 0:
             return nodes
@@ -90,14 +90,14 @@ def solve_block(
     lams = np.asarray(lams, dtype=np.float64)
     some = [np.atleast_1d(each) for each in points]
     groups = newton_passes(nodes, lams, ring_passes(walk.n_rows, some_rows=rows is not None))
-    block = solve_by_polynomial(walk, some, groups, tol, width, rows, precision_for(tol))
+    block = solve_by_polynomial(walk, some, lams, groups, tol, width, rows, precision_for(tol))
     unsolved = _unsolved(block, tol)
     if not unsolved.size:
         return block
     groups = newton_passes(with_chains(nodes, walk.n_neighbors), lams, SHORT_RING_PASSES)
     for start in range(0, len(unsolved), AGAIN_WIDTH):
         again = unsolved[start : start + AGAIN_WIDTH]
-        double = solve_by_polynomial(walk, [some[at] for at in again], groups, tol, AGAIN_WIDTH, rows, np.float64)
+        double = solve_by_polynomial(walk, [some[at] for at in again], lams, groups, tol, AGAIN_WIDTH, rows, np.float64)
         _replace(block, again, double)
         block = replace(block, n_passes=block.n_passes + double.n_passes)
     return _without_polynomial(block, walk, some, lams, tol, rows) if _unsolved(block, tol).size else block
