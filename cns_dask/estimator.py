@@ -292,7 +292,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         >>> from cns_dask.demo import demo_points
         >>> X = demo_points(300)
         >>> CNS().fit(X).predict(X[:3])
-        array([1, 0, 3])
+        array([3, 5, 2])
         """
         return self._predict(X, "labels", CLUSTER)
 
@@ -305,7 +305,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         >>> X = demo_points(300)
         >>> import dask.array as da
         >>> CNS().fit(X).predict_proba(da.from_array(X, chunks=(100, 8))).shape
-        (300, 4)
+        (300, 6)
         """
         return self._predict(X, "memberships", "memberships")
 

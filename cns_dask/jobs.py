@@ -15,10 +15,10 @@ from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
 from cns_dask.inputs.sampling import Draw, Sampling, check_sampling, drawn_rows
+from cns_dask.inputs.scaling import Scaling, choose_scaling
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.given import open_graph, with_preprocessing_of
-from cns_dask.inputs.scaling import Scaling, choose_scaling
 from cns_dask.neighbors.graph import NeighborGraph, Preprocessing
 from cns_dask.neighbors.plan import GraphSizes, given_stage
 from cns_dask.progress import Progress

@@ -10,7 +10,7 @@ import dask
 import numpy as np
 
 from cns_dask.array_types import FloatArray
-from cns_dask.inputs.data import Data
+from cns_dask.inputs.forms import Data
 
 #: Stretches of consecutive rows that are sampled, and rows in all of them. Few stretches are in few chunks.
 STRETCHES, SAMPLE_ROWS = 16, 8192
@@ -59,7 +59,7 @@ def _sample(data: Data) -> FloatArray:
         starts = [(n_rows - width) * at // (STRETCHES - 1) for at in range(STRETCHES)]
         parts = [data.X[start : start + width] for start in starts]
     rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in dask.compute(*parts)])
-    return rows[np.isfinite(rows).all(axis=1)]
+    return np.asarray(rows[np.isfinite(rows).all(axis=1)])
 
 
 def is_normalized(rows: FloatArray) -> bool:

@@ -46,7 +46,7 @@ def choice_at(
     n_clusters: int | None,
 ) -> Choice:
     """What a fit with these settings would have chosen, or with a given number of clusters."""
-    basis = Basis(store.read("criterion"), store.read("smallest"), evidence, grid, stored_communities(store, selection))
+    basis = Basis(store.read("criterion"), evidence, grid, stored_communities(store, selection))
     if n_clusters is not None and basis.paper(n_clusters) is None and best_scale(evidence, grid, [n_clusters]) is None:
         raise InvalidSettingError(f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer.")
     if settings.selection == "communities" and basis.communities is None:
@@ -98,7 +98,7 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     width = BLOCK_WIDTHS[0]
     tasks = [
         dask.delayed(solve_on_graph)(
-            indices, choice.n_neighbors, by_cluster[start : start + width], members, choice.lam, tol, seed, target, start
+            indices, choice, by_cluster[start : start + width], members, tol, seed, target, start
         )
         for start in range(0, len(by_cluster), width)
     ]
@@ -133,12 +133,11 @@ def _create(folder: Location, indices: StoredArray, n_clusters: int) -> StoredAr
     return create_array(folder, "absorption", shape, chunks, "float64", compressed=True, dims=("row", "chosen"))
 
 
-def solve_on_graph(  # noqa: PLR0913, PLR0917 - the arguments of a task
+def solve_on_graph(
     indices: ArrayLike,
-    n_neighbors: int,
+    choice: Choice,
     sources: Sequence[IntArray | int],
     members: tuple[ArrayLike, IntArray] | None,
-    lam: float,
     tol: float,
     seed: int,
     target: StoredArray,
@@ -151,6 +150,7 @@ def solve_on_graph(  # noqa: PLR0913, PLR0917 - the arguments of a task
     if members is not None:
         of_rows = settled_clusters(np.asarray(indices[:]), np.asarray(members[0][:]), members[1])
         sources = [np.flatnonzero(of_rows == each) for each in sources]
+    n_neighbors, lam = choice.n_neighbors, choice.lam
     order = order_rows(walk_on(indices, n_neighbors).neighbors)
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
     nodes = node_sets(walk, seed, lam, tol)[0]

@@ -64,9 +64,9 @@ class Explained:
         >>> from cns_dask.demo import demo_points, demo_result
         >>> profile = demo_result().profile(demo_points(300))
         >>> profile["mean"].sel(cluster=1).values.round(1)[:4]
-        array([-5.5, -3.9, -0.3, -1. ])
+        array([ 0.8,  1.6,  0.9, -2.3])
         >>> str(profile["effect"].sel(cluster=1).idxmax().item())
-        'feature 6'
+        'feature 4'
         """
         return profiled(self._result, X, n_clusters, options)[0].to_xarray()
 
@@ -92,9 +92,9 @@ class Explained:
         >>> from cns_dask.demo import demo_points, demo_result
         >>> explanation = demo_result().explain(1, demo_points(300))
         >>> explanation.features[0].name, round(explanation.features[0].effect, 1)
-        ('feature 0', -3.5)
-        >>> str(explanation.rules.rules[0]), explanation.rules.precision
-        ('feature 0 <= -3.92 and feature 6 > 1.57', 1.0)
+        ('feature 4', 1.8)
+        >>> str(explanation.rules.rules[0]), round(explanation.rules.precision, 2)
+        ('feature 4 > 1.6 and feature 6 <= 2.33', 0.96)
         """
         if cluster is None:
             return explain_all(self._result, X, n_clusters, **options)
@@ -124,10 +124,12 @@ class Explained:
         --------
         >>> from cns_dask.demo import demo_points, demo_result
         >>> demo_result().exemplars(2)
-        array([[243, 159],
-               [  7, 151],
-               [184, 117],
-               [297, 272]])
+        array([[ 84, 202],
+               [232,  60],
+               [268,  86],
+               [  0,   7],
+               [ 72,  52],
+               [ 67, 265]])
         >>> demo_result().exemplars(2, demo_points(300))[3].shape
         (2, 8)
         """
@@ -168,7 +170,7 @@ class Explained:
         >>> result = demo_result()
         >>> rows = result.between(0, 2, n=3)
         >>> rows, result.confidence[rows].compute().round(2)
-        (array([254,  82,  78]), array([0.44, 0.3 , 0.31]))
+        (array([ 79, 102,  50]), array([0.56, 0.81, 0.64]))
         """
         result, n = self._result, check_integer("n", n, 1, MOST_ROWS)
         data = None if X is None else any_rows(result, X, options)
@@ -190,10 +192,12 @@ class Explained:
         --------
         >>> from cns_dask.demo import demo_result
         >>> demo_result().overlap.round(2)
-        array([[0.87, 0.  , 0.06, 0.07],
-               [0.01, 0.98, 0.  , 0.01],
-               [0.09, 0.  , 0.83, 0.09],
-               [0.12, 0.01, 0.1 , 0.77]])
+        array([[0.86, 0.03, 0.02, 0.  , 0.04, 0.05],
+               [0.03, 0.93, 0.02, 0.  , 0.01, 0.01],
+               [0.03, 0.03, 0.9 , 0.  , 0.04, 0.  ],
+               [0.  , 0.  , 0.  , 1.  , 0.  , 0.  ],
+               [0.16, 0.05, 0.08, 0.  , 0.7 , 0.01],
+               [0.25, 0.02, 0.  , 0.  , 0.01, 0.72]])
         """
         return overlap_of(clustering_of(self._result)[0])
 
@@ -207,7 +211,7 @@ class Explained:
         >>> matplotlib.use("Agg")
         >>> from cns_dask.demo import demo_result
         >>> demo_result().plot.map().get_title()
-        '4 clusters, 300 rows; pale where in doubt'
+        '6 clusters, 300 rows; pale where in doubt'
         """
         from cns_dask.results.plots import Plots
 

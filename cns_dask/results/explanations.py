@@ -88,7 +88,7 @@ class Explanation:
         --------
         >>> from cns_dask.demo import demo_points, demo_result
         >>> demo_result().explain(2, demo_points(300)).to_dict()["rows"]
-        76
+        49
         """
         return {
             "cluster": self.cluster,

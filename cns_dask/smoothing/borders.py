@@ -1,6 +1,6 @@
-"""Borders between communities: modularity cuts everything, so which of the cuts are real?
+"""Borders between communities: modularity cuts everything, and tests tell which of the cuts are real.
 
-Three tests answer, each against a null with a reason:
+There are three, each against a null with a reason:
 
 - *Structure* (`structure_ratio`): modularity divided by that of rows with the same marginal distributions and the same
   rank correlations, but nothing else in common (a Gaussian copula). It is 1 for data without clusters, whatever the
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.neighbors.exact import search_block
-from cns_dask.smoothing.scales import MIXING_DIMENSION
 from cns_dask.smoothing.communities import join, links_part, louvain, merged_links, modularity
+from cns_dask.smoothing.scales import MIXING_DIMENSION
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
 STRUCTURE_ROWS, CENTER_ROWS = 2000, 10_000
@@ -110,7 +110,7 @@ def groups_between_dips(rows: FloatArray, labels: IntArray, links: FloatArray) -
     links
         Symmetric links between communities (K, K).
     """
-    halves = np.arange(len(rows)) % 2 == 0
+    halves = np.random.default_rng(0).random(len(rows)) < 0.5
 
     def is_border(group: IntArray, first: int, second: int) -> bool:
         of_rows = group[labels]

@@ -92,17 +92,18 @@ def basins_of(uphill: IntArray) -> tuple[IntArray, IntArray]:
 
 def links_part(neighbors: IntArray, first_row: int, groups: IntArray, n_groups: int) -> csr_matrix:
     """Count the links of a part from group to group (n_groups, n_groups); rows do not link to themselves."""
-    from scipy.sparse import coo_matrix
+    from scipy.sparse import coo_matrix, csr_matrix
 
     listed = neighbors[:, 1:]
     of_rows = np.repeat(groups[first_row : first_row + len(listed)], listed.shape[1])
     counts = coo_matrix((np.ones(listed.size, np.int64), (of_rows, groups[listed.ravel()])), (n_groups, n_groups))
-    return counts.tocsr()
+    return csr_matrix(counts)
 
 
 def add_links(links: list[csr_matrix]) -> csr_matrix:
     """Add the links of several parts."""
-    return sum(links[1:], links[0])
+    total: csr_matrix = sum(links[1:], links[0])
+    return total
 
 
 def modularity(links: FloatArray) -> float:

@@ -136,7 +136,7 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         walk = walks[community_k(sizes.grid)]
         scale = scale_of_candidates(evidence, sizes.grid, chains) if selection == "auto" else None
         communities, members = find_communities(run, sizes, walk, dimension, scale, min_cluster_size)
-    basis = Basis(evaluation.surface, evaluation.smallest, evidence, sizes.grid, communities)
+    basis = Basis(evaluation.surface, evidence, sizes.grid, communities)
     selected = scales.select(basis, selection, n_clusters=n_clusters)
     walk = walks[selected.used.n_neighbors]
     if selected.used.selection == "communities":
@@ -172,7 +172,7 @@ def scale_of_candidates(evidence: scales.Evidence, grid: Grid, chains: list[Chai
     clusters = chains[grid.ks.index(community_k(grid))].clusters
     if best is None or evidence.structure < scales.LEAST_STRUCTURE or best.n_clusters > len(clusters):
         return None
-    return clusters[best.n_clusters - 1]
+    return np.asarray(clusters[best.n_clusters - 1])
 
 
 def with_widths(run: Run, sizes: SmoothingSizes) -> SmoothingSizes:

@@ -44,7 +44,12 @@ class Surroundings:
 
 
 def find_communities(
-    run: Run, sizes: SmoothingSizes, walk: StoredWalk, dimension: float | None, scale: IntArray | None, least: int | None
+    run: Run,
+    sizes: SmoothingSizes,
+    walk: StoredWalk,
+    dimension: float | None,
+    scale: IntArray | None,
+    least: int | None,
 ) -> tuple[Communities, StoredArray]:
     """Find the communities of a walk, store that of every row, and examine their borders.
 
@@ -96,9 +101,7 @@ def _climb(stage: RunningStage, files: WalkFiles) -> tuple[StoredArray, int]:
     counts = [stage.delayed("degrees", count_part, files.neighbors, part[0]) for part in regions]
     total = stage.merged("degrees", counts, add_counts)
     stage.run("degrees", [Piece(write_counts, (total, degrees), ((degrees, whole),))])
-    pieces = [
-        Piece(climb_part, (files.neighbors, part[0], degrees, uphill), ((uphill, part[:1]),)) for part in regions
-    ]
+    pieces = [Piece(climb_part, (files.neighbors, part[0], degrees, uphill), ((uphill, part[:1]),)) for part in regions]
     stage.run("climb", pieces)
     (n_basins,) = stage.run("basins", [Piece(write_basins, (uphill, basins), ((basins, whole),))])
     return basins, n_basins
@@ -179,7 +182,7 @@ def clusters_of(communities: IntArray, clusters: IntArray) -> IntArray:
     return np.append(clusters, -1)[communities]
 
 
-def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
+def examine(
     links: object,
     labels: ArrayLike,
     files: WalkFiles,
@@ -190,8 +193,8 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
     members: StoredArray,
 ) -> Communities:
     """Join small communities, write that of every row, and find the clusters that have borders."""
-    labels, flows = np.asarray(labels[:]), np.asarray(links.toarray(), float)  # type: ignore[attr-defined]
-    labels, flows = without_small(labels, flows, least)
+    counts: FloatArray = links.toarray().astype(np.float64)  # type: ignore[attr-defined]
+    labels, flows = without_small(np.asarray(labels[:]), counts, least)
     K = len(flows)
     members[:] = labels
     target[:] = labels[np.asarray(files.positions[:])]
@@ -233,7 +236,7 @@ def split_scales(
     assert around.dimension is not None
     assert around.distances is not None
     some = evenly(len(labels), LINK_ROWS)
-    neighbors = np.asarray(files.neighbors[:])[some][:, 1:].astype(np.int64)
+    neighbors = _lists_at(files.neighbors, some)[:, 1:].astype(np.int64)
     k, order = files.neighbors.shape[1], np.asarray(files.order[:])
     reach = np.empty(len(labels))
     step = getattr(around.distances, "chunks", (len(labels),))[0]
@@ -252,6 +255,14 @@ def split_scales(
     scale = majority(labels[candidates[0]], candidates[1], n_communities)
     both = np.unique(np.stack([scale, dips]), axis=1, return_inverse=True)[1].ravel()
     return both, bool(both.max() > np.unique(scale).size - 1)
+
+
+def _lists_at(neighbors: StoredArray, rows: IntArray) -> IntArray:
+    """Return the lists of some rows in ascending order, part by part."""
+    parts = [part[0] for part in neighbors.regions()]
+    return np.concatenate(
+        [np.asarray(neighbors[part, :])[rows[(rows >= part.start) & (rows < part.stop)] - part.start] for part in parts]
+    )
 
 
 def majority(communities: IntArray, clusters: IntArray, n_communities: int) -> IntArray:

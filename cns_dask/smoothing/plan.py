@@ -100,7 +100,7 @@ class SmoothingSizes:
         return self.absorption_width if self.widths is None else self.widths[-1]
 
 
-def size_smoothing(
+def size_smoothing(  # noqa: PLR0913 - one parameter per choice
     n_rows: int,
     rows_per_chunk: int,
     grid: Grid,
@@ -331,7 +331,7 @@ def communities_stage(sizes: SmoothingSizes) -> Stage:
         Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(4,)),
         Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(5,)),
     )
-    scratch = {name: "int64" for name in ("degrees", "uphill", "basins")}
+    scratch = dict.fromkeys(("degrees", "uphill", "basins"), "int64")
     scratch |= dict.fromkeys((*(f"settled-{at}" for at in range(SWEEPS + 1)), "members"), "int32")
     writes = tuple(ArrayPlan(name, (n,), (part,), dtype, scratch=True) for name, dtype in scratch.items())
     stored = ArrayPlan("communities", (n,), (sizes.rows_per_chunk,))

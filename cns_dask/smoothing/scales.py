@@ -290,8 +290,7 @@ class Selection:
 class Basis:
     """What a selection is made from."""
 
-    surface: FloatArray  # the paper's criterion, and rows of the smallest cluster, of every (k, lam, K)
-    smallest: IntArray
+    surface: FloatArray  # the paper's criterion of every (k, lam, K)
     evidence: Evidence
     grid: Grid
     communities: Communities | None = None
@@ -355,19 +354,28 @@ def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None) 
     """The choice if no number of clusters was given, and why."""
     if selection == "paper":
         return paper, "it was asked for"
-    communities, evidence, found = basis.in_communities(), basis.evidence, basis.communities
-    if communities is not None and found is not None:
-        if selection == "communities":
-            return communities, "it was asked for"
-        if evidence.mixes and communities.n_clusters > 1:
-            return communities, _why_communities(found)
-        if not evidence.mixes and found.adds_borders:
-            return communities, "dips in density separate more clusters than walks do"
+    evidence, by_communities = basis.evidence, _by_communities(basis, selection)
+    if by_communities is not None:
+        return by_communities
     if evidence.structure < LEAST_STRUCTURE or scales is None:
         return basis.whole(evidence.structure), "no number of clusters stands out from data without structure"
     if selection == "scales":
         return scales, "it was asked for"
     return scales, "no community has a border" if evidence.mixes else "the data have few dimensions"
+
+
+def _by_communities(basis: Basis, selection: str) -> tuple[Choice, str] | None:
+    """The choice by communities, and why; None if they are not used."""
+    communities, found = basis.in_communities(), basis.communities
+    if communities is None or found is None:
+        return None
+    if selection == "communities":
+        return communities, "it was asked for"
+    if selection == "auto" and basis.evidence.mixes and communities.n_clusters > 1:
+        return communities, _why_communities(found)
+    if selection == "auto" and not basis.evidence.mixes and found.adds_borders:
+        return communities, "dips in density separate more clusters than walks do"
+    return None
 
 
 def _why_communities(found: Communities) -> str:

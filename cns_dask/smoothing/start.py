@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True)
 class WalkFiles:
-    """The walk of one k in scratch: neighbours and reads of every part, positions of all rows, rows of all positions."""
+    """The walk of one k in scratch: neighbours and reads of every part, positions of rows, rows of positions."""
 
     neighbors: StoredArray
     reads: StoredArray

@@ -11,8 +11,8 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.settings import Grid
-from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.communities import LEAST_STRUCTURE_RATIO
+from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import NOISE
 from cns_dask.smoothing.scales import LEAST_STRUCTURE, MIXING_DIMENSION, Evidence, Selection
 
@@ -161,7 +161,7 @@ def _by_the_other(selection: Selection) -> str:
     used, paper, scales = selection.used, selection.paper, selection.scales
     if used.selection in ("scales", "communities"):
         same = paper.n_clusters == used.n_clusters
-        return "" if same else f"The paper's criterion alone would choose {paper.n_clusters}."
+        return "" if same else f"The paper would choose {paper.n_clusters}."
     if scales is None or scales.n_clusters == used.n_clusters:
         return ""
     return f"Scales alone would choose {1 if selection.structure < LEAST_STRUCTURE else scales.n_clusters}."

@@ -121,7 +121,9 @@ LAYOUT: dict[str, ArraySpec] = {
 }
 
 #: Arrays that not every result has: of rows that are not clustered, and of rows besides their graph.
-OPTIONAL = {"codes", "rows", "points", "graph/distances", "communities", "community_clusters"} | {name for name in LAYOUT if name[:5] in ("cells", "trans")}
+OPTIONAL = {"codes", "rows", "points", "graph/distances", "communities", "community_clusters"} | {
+    name for name in LAYOUT if name[:5] in ("cells", "trans")
+}
 #: Arrays that a finished store must have.
 REQUIRED: dict[str | None, Set[str]] = {
     Kind.RESULT: LAYOUT.keys() - OPTIONAL,

@@ -3,10 +3,13 @@
     python examples/quality/compare.py --toys --out quality                    # needs nothing
     python examples/quality/compare.py --data FOLDER --data FOLDER2 --toys --out quality
     python examples/quality/compare.py --seeds 20 --out quality                # how often K is right on toys
+    python examples/quality/compare.py --seeds 2 --kinds mixtures,unbalanced,nulls --rows 1000,5000 --out quality
 
 FOLDER holds .npz files with X (n, d) and y (n,). Writes `quality.csv`, `quality.md` and `quality.png` into the folder
-`--out`. AMI is normalised by the maximum, as in the paper; both AMI and ARI are times 100. Leiden needs igraph and EVoC
-evoc (`pip install igraph evoc`); without them their columns are left out.
+`--out`. AMI is normalised by the maximum, as in the paper; both AMI and ARI are times 100. `CNS()` gets the features as
+they are. Peers get them twice: treated as `CNS()` has treated them, and scaled to unit variance (marked *), as their
+documentation recommends for tables. Leiden needs igraph and EVoC evoc (`pip install igraph evoc`); without them their
+columns are left out.
 """
 
 import argparse
@@ -20,7 +23,7 @@ from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, silhouette_score
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import StandardScaler
-from toys import TOYS, WITHOUT_CLUSTERS
+from toys import MIXTURES, NULLS, TOYS, UNBALANCED, WITHOUT_CLUSTERS
 
 from cns_dask import CNS
 from cns_dask.errors import ChoiceWarning
@@ -31,13 +34,16 @@ SILHOUETTE_ROWS = 2000
 MOST_CLUSTERS = 20
 
 
+KINDS = {"toys": TOYS | WITHOUT_CLUSTERS, "mixtures": MIXTURES, "unbalanced": UNBALANCED, "nulls": NULLS}
+
+
 def ours(X):
-    """Labels of all three selections, from one fit."""
+    """Labels of all selections, from one fit; and the rows as it has treated them."""
     result = CNS().fit(X).result_
     labels = {"auto": result.labels.compute()}
-    for selection in ("paper", "scales"):
+    for selection in ("communities", "scales", "paper"):
         labels[selection] = result.at(selection=selection).labels.compute()
-    return labels
+    return labels, result.points.compute()
 
 
 def hdbscan(X):
@@ -55,13 +61,18 @@ def kmeans(X):
     return labels
 
 
-def leiden(X):
-    """Modularity at resolution 1 on the graph of 15 neighbours."""
+def leiden(X, k=15):
+    """Modularity at resolution 1 on the graph of k neighbours."""
     import igraph
 
-    neighbors = kneighbors_graph(X, min(15, len(X) - 1)).tocoo()
+    neighbors = kneighbors_graph(X, min(k, len(X) - 1)).tocoo()
     graph = igraph.Graph(n=len(X), edges=np.column_stack([neighbors.row, neighbors.col])).simplify()
     return np.array(graph.community_leiden(objective_function="modularity", n_iterations=-1).membership)
+
+
+def leiden_many(X):
+    """The same with as many neighbours as the largest k of a fit."""
+    return leiden(X, 4 * int(np.log(len(X))))
 
 
 def evoc(X):
@@ -70,7 +81,7 @@ def evoc(X):
     return EVoC(random_state=0).fit_predict(X.astype(np.float32))
 
 
-PEERS = {"hdbscan": hdbscan, "kmeans": kmeans, "leiden": leiden, "evoc": evoc}
+PEERS = {"hdbscan": hdbscan, "kmeans": kmeans, "leiden": leiden, "leiden_4ln": leiden_many, "evoc": evoc}
 
 
 def score(y, labels):
@@ -83,12 +94,13 @@ def score(y, labels):
 
 def compare(name, X, y, peers):
     """One row: the scores of every method."""
-    X = StandardScaler().fit_transform(np.asarray(X, float))
+    X = np.asarray(X, float)
     X = X[:, np.ptp(X, axis=0) > 0]
-    found = ours(X)
+    found, points = ours(X)
+    scaled = StandardScaler().fit_transform(X)
     for peer in list(peers):
         try:
-            found[peer] = PEERS[peer](X)
+            found[peer], found[f"{peer}*"] = PEERS[peer](points), PEERS[peer](scaled)
         except ImportError as error:
             print(f"{peer} is left out: {error}")
             peers.remove(peer)
@@ -117,11 +129,11 @@ def methods_of(rows):
 def tables(rows):
     """The comparison as Markdown."""
     methods = methods_of(rows)
-    groups = {
-        f"d <= {LOW_DIMENSION}": [row for row in rows if row["d"] <= LOW_DIMENSION],
-        "others": [row for row in rows if row["d"] > LOW_DIMENSION],
-        "all": rows,
-    }
+    low = [row for row in rows if row["d"] <= LOW_DIMENSION]
+    high = [row for row in rows if row["d"] > LOW_DIMENSION]
+    groups = {"all": rows}
+    for name, members in ((f"d <= {LOW_DIMENSION}", low), (f"d > {LOW_DIMENSION}", high)):
+        groups |= {name: members, f"{name}, first half": members[::2], f"{name}, second half": members[1::2]}
     lines = ["| mean AMI | sets | " + " | ".join(methods) + " |", "|---" * (len(methods) + 2) + "|"]
     for group, members in groups.items():
         if members:
@@ -157,10 +169,11 @@ def draw(rows, path):
     figure.savefig(path, dpi=120)
 
 
-def count_right(n_seeds, n):
+def count_right(kind, n_seeds, n):
     """How often the true K is found, over seeds."""
-    lines = ["", f"| toy (n = {n}) | true K | found in | the others |", "|---|---|---|---|"]
-    for name, make in (TOYS | WITHOUT_CLUSTERS).items():
+    lines = ["", f"| {kind} (n = {n}) | true K | found in | otherwise |", "|---|---|---|---|"]
+    total = 0
+    for name, make in KINDS[kind].items():
         found, true = defaultdict(int), 0
         for seed in range(n_seeds):
             X, y = make(n, seed)
@@ -169,6 +182,8 @@ def count_right(n_seeds, n):
         others = ", ".join(f"K {K}: {count}" for K, count in sorted(found.items()) if true != K)
         lines.append(f"| {name} | {true} | {found[true]} of {n_seeds} | {others} |")
         print(lines[-1], flush=True)
+        total += found[true]
+    lines.append(f"| all | | {total} of {n_seeds * len(KINDS[kind])} | |")
     return "\n".join(lines) + "\n"
 
 
@@ -176,8 +191,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", default=[], help="folder of .npz files; may be repeated")
     parser.add_argument("--toys", action="store_true", help="compare on generated toys too")
-    parser.add_argument("--seeds", type=int, default=0, help="count how often K is right on so many seeds of each toy")
-    parser.add_argument("--rows", type=int, default=1500, help="rows of each toy with --seeds")
+    parser.add_argument("--seeds", type=int, default=0, help="number of seeds for which right numbers are counted")
+    parser.add_argument("--kinds", default="toys", help=f"what is counted with --seeds: {', '.join(KINDS)}")
+    parser.add_argument("--rows", default="1500", help="numbers of rows with --seeds")
     parser.add_argument("--peers", default=",".join(PEERS), help="methods to compare with")
     parser.add_argument("--out", type=Path, default=Path("quality"), help="folder to write to")
     options = parser.parse_args()
@@ -195,8 +211,9 @@ def main():
             writer.writerows(rows)
         text += tables(rows)
         draw(rows, options.out / "quality.png")
-    if options.seeds:
-        text += count_right(options.seeds, options.rows)
+    for kind in options.kinds.split(",") if options.seeds else ():
+        for n in options.rows.split(","):
+            text += count_right(kind, options.seeds, int(n))
     (options.out / "quality.md").write_text(text)
     print(text)
 

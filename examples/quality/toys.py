@@ -66,3 +66,64 @@ WITHOUT_CLUSTERS = {
     "gaussian_2d": gaussian(2),
     "gaussian_10d": gaussian(10),
 }
+
+
+def gaussians(n_clusters, separation, n_features, weights=None):
+    """Gaussians of unit variance, the nearest centers this far apart."""
+
+    def make(n, seed):
+        rng = np.random.default_rng(seed)
+        centers = np.zeros((n_clusters, n_features))
+        if n_clusters <= n_features + 1:
+            simplex = np.eye(n_clusters) / np.sqrt(2)
+            axes = np.linalg.svd(simplex - simplex.mean(axis=0))[2][: n_clusters - 1]
+            centers[:, : n_clusters - 1] = separation * (simplex - simplex.mean(axis=0)) @ axes.T
+        else:
+            centers = rng.standard_normal(centers.shape)
+            distances = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
+            centers *= separation / distances[distances > 0].min()
+        y = rng.choice(n_clusters, n, p=weights)
+        return centers[y] + rng.standard_normal((n, n_features)), y
+
+    return make
+
+
+def without(kind, n_features):
+    """Data without clusters, of some distribution."""
+
+    def make(n, seed):
+        rng, shape = np.random.default_rng(seed), (n, n_features)
+        if kind == "sphere":
+            X = rng.standard_normal(shape)
+            return X / np.linalg.norm(X, axis=1, keepdims=True), np.zeros(n, int)
+        draw = {
+            "gaussian": rng.standard_normal,
+            "uniform": rng.random,
+            "t": lambda shape: rng.standard_t(5, shape),
+            "exponential": lambda shape: rng.exponential(size=shape),
+            "lognormal": lambda shape: rng.lognormal(size=shape),
+        }
+        return draw[kind](shape), np.zeros(n, int)
+
+    return make
+
+
+MIXTURES = {
+    f"{K} Gaussians, {separation} sigma, {d} features": gaussians(K, separation, d)
+    for K in (2, 3, 8)
+    for separation in (4, 6)
+    for d in (4, 8, 20)
+}
+UNBALANCED = {
+    f"{' : '.join(f'{100 * share:.0f}' for share in shares)}, {separation} sigma, {d} features": gaussians(
+        len(shares), separation, d, shares
+    )
+    for shares in ((0.99, 0.01), (0.9, 0.09, 0.01))
+    for separation in (4, 5, 6)
+    for d in (2, 10)
+}
+NULLS = {
+    f"{kind}, {d} features": without(kind, d)
+    for kind in ("gaussian", "uniform", "t", "sphere", "exponential", "lognormal")
+    for d in (2, 3, 5, 10, 20, 50)
+}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import dask
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from cns_dask import CNS
 from cns_dask.settings import Grid
+from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.scales import (
     ASSUMED_DIMENSION,
@@ -262,14 +265,14 @@ def test_clusters_with_fewer_rows_than_a_walk_has_steps_are_no_structure():
 GRID = Grid((5, 10), (0.1, 0.2), 6, 6)
 
 
-def basis(evidence, *, paper=4, dimension=8.0, smallest=50, borders=None):
+def basis(evidence, *, paper=4, dimension=8.0, borders=None):
     """What a selection is made from, if the paper's criterion is best at (10, 0.1, `paper`)."""
     surface = np.tile(0.01 * np.arange(6.0), (2, 2, 1))
     surface[1, 0, paper - 1] = 1
     values = np.tile(np.asarray(evidence, float), (2, 1))
     values[0] *= 1.5  # the smaller k shows it more clearly
     with_borders = values if borders is None else np.tile(np.asarray(borders, float), (2, 1))
-    return Basis(surface, np.full((2, 2, 6), smallest), Evidence(values, with_borders, dimension, 1000), GRID)
+    return Basis(surface, Evidence(values, with_borders, dimension, 1000), GRID)
 
 
 PAPER = Choice(10, 0.1, 4, 1.0, pytest.approx(0.95))
@@ -277,7 +280,7 @@ PAPER = Choice(10, 0.1, 4, 1.0, pytest.approx(0.95))
 
 def test_the_paper_s_choice_where_it_is_asked_for():
     for evidence in ([0, 9, 0, 0, 0, 0], [0.0] * 6):
-        found = select(basis(evidence, smallest=1), "paper")
+        found = select(basis(evidence), "paper")
         assert found.used == found.paper == PAPER
         assert found.why == "it was asked for"
 
@@ -307,42 +310,69 @@ def test_in_few_dimensions_scales_choose_and_also_where_the_dimension_is_not_kno
     for dimension in (2.0, 3.0, None):
         found = select(basis([0, 9, 0, 8, 0, 0], dimension=dimension), "auto")
         assert found.used == found.scales
-        assert found.why == "walks are too short to mix inside clusters of so few dimensions"
+        assert found.why == "the data have few dimensions"
         assert found.dimension == dimension
-    assert select(basis([0, 9, 0, 8, 0, 0], dimension=3.01), "auto").used == PAPER
 
 
-def test_where_walks_mix_the_paper_s_choice_stands_if_they_confirm_it():
-    found = select(basis([0, 9, 0, 4.5, 0, 0]), "auto")
-    assert found.used == PAPER
-    assert found.why == "walks mix inside clusters, and confirm their number"
-    for evidence in ([0, 9, 0, 4.4, 0, 9], [0, 9, 8, 0, 8, 0]):  # 3 and 5 are not near 4
-        found = select(basis(evidence), "auto")
-        assert found.used.n_clusters == 2  # the first of equal ones
-        assert "do not confirm the number that the paper's criterion would choose" in found.why
-    near = basis([0, 9, 0, 0, 4.5, 0], paper=6)  # but 5 is near 6
-    assert select(near, "auto").used.n_clusters == 6
+def in_communities(*, n_clusters=3, ratio=1.0, adds_borders=False, dimension=8.0, evidence=(0, 9, 0, 8, 0, 0)):
+    """A basis with five communities, of which so many clusters have borders."""
+    clusters = np.array([np.minimum(np.arange(5), K) for K in range(5)])
+    found = Communities(clusters, n_clusters, 0.6, ratio, adds_borders)
+    return replace(basis(list(evidence), dimension=dimension), communities=found)
 
 
-def test_a_tiny_cluster_does_not_stand():
-    evidence = [0, 9, 0, 8, 0, 0]
-    found = select(basis(evidence, smallest=9), "auto")  # twice the smallest k is 10
+def test_in_many_dimensions_communities_with_borders_are_used():
+    found = select(in_communities(), "auto")
+    assert found.used == found.communities
+    assert (found.used.selection, found.used.n_clusters, found.used.lam) == ("communities", 3, found.used.lam)
+    assert "dips in density" in found.why
+    assert "more modular" in select(in_communities(ratio=1.2), "auto").why
+
+
+def test_where_no_community_has_a_border_scales_choose():
+    found = select(in_communities(n_clusters=1), "auto")
     assert found.used == found.scales
-    assert found.why == "the paper's criterion would choose a cluster of 9 row(s)"
-    assert select(basis(evidence, smallest=10), "auto").used == PAPER
-    assert select(basis(evidence, smallest=9), "auto", min_cluster_size=9).used == PAPER
-    assert select(basis(evidence, smallest=10), "auto", min_cluster_size=11).used.n_clusters == 2
+    assert found.why == "no community has a border"
+    without = select(in_communities(n_clusters=1, evidence=[0, 0.5, 0.5, 0.5, 0, 0]), "auto")
+    assert without.used.n_clusters == 1
+
+
+def test_in_few_dimensions_communities_are_used_if_dips_split_the_clusters_of_scales():
+    found = select(in_communities(dimension=2.0, adds_borders=True), "auto")
+    assert found.used == found.communities
+    found = select(in_communities(dimension=2.0), "auto")
+    assert found.used == found.scales
+
+
+def test_communities_are_used_where_they_are_asked_for_whatever_the_dimension():
+    for dimension in (2.0, 8.0, None):
+        assert select(in_communities(dimension=dimension), "communities").used.n_clusters == 3
+
+
+def test_communities_give_no_more_clusters_than_are_allowed():
+    few = in_communities(n_clusters=5)
+    few = replace(few, grid=replace(few.grid, max_scale=4))
+    assert select(few, "auto").used.n_clusters == 4
+
+
+def test_a_given_number_of_clusters_is_a_cut_of_the_communities():
+    found = select(in_communities(), "auto", n_clusters=5)
+    assert (found.used.selection, found.used.n_clusters) == ("communities", 5)
+    more = select(in_communities(evidence=[0, 9, 0, 8, 0, 1]), "auto", n_clusters=6)  # there are five communities
+    assert (more.used.selection, more.used.n_clusters) == ("scales", 6)
+    same = select(in_communities(dimension=2.0, adds_borders=True), "auto", n_clusters=3)
+    assert same.used == select(in_communities(dimension=2.0, adds_borders=True), "auto").used
 
 
 @pytest.mark.parametrize(
     ("selection", "dimension", "by"),
-    [("paper", 2.0, "paper"), ("scales", 8.0, "scales"), ("auto", 8.0, "paper"), ("auto", 2.0, "scales")],
+    [("paper", 2.0, "paper"), ("scales", 8.0, "scales"), ("auto", 8.0, "scales"), ("auto", 2.0, "scales")],
 )
 def test_a_given_number_of_clusters(selection, dimension, by):
     found = select(basis([0, 9, 5, 8, 0, 0], dimension=dimension), selection, n_clusters=3)
     assert (found.used.n_clusters, found.used.selection) == (3, by)
     assert found.used == (found.paper if by == "paper" else found.scales)
-    assert found.why == "so many clusters were asked for"
+    assert found.why == "n_clusters was given"
     assert (found.paper.n_clusters, found.scales.n_clusters) == (3, 3)
 
 
@@ -442,12 +472,13 @@ def test_a_number_of_clusters_without_borders_is_no_structure():
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_overlapping_clusters_in_eight_dimensions_stay_the_paper_s(seed):
-    X = mixture(1500, 8, n_clusters=8, spread=2.2, seed=seed)
-    model, paper = CNS().fit(X), CNS(selection="paper").fit(X)
+def test_overlapping_clusters_in_eight_dimensions_are_found_and_the_paper_s_choice_stays_exact(seed):
+    X = mixture(1500, 8, n_clusters=8, spread=2.4, seed=seed)
+    model, paper = CNS().fit(X), CNS(selection="paper", scale=True).fit(X)
     assert model.n_clusters_ == paper.n_clusters_ == 8
-    np.testing.assert_array_equal(model.labels_, paper.labels_)
-    np.testing.assert_array_equal(model.memberships_, paper.memberships_)
+    at_paper = model.result_.at(selection="paper")
+    np.testing.assert_array_equal(at_paper.labels.compute(), paper.labels_)
+    np.testing.assert_allclose(at_paper.memberships.compute(), paper.memberships_, atol=1e-8)
 
 
 def test_sixty_clusters_are_seen_without_being_asked_for():

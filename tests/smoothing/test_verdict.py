@@ -123,7 +123,7 @@ def test_what_the_other_way_to_choose_would_give_is_told_if_it_differs():
     nothing = selection(by_paper(4), scales=by_scales(2), structure=1.0)
     assert judged(nothing).sentence.endswith(" Scales alone would choose 1.")
     chosen = selection(by_scales(2), paper=by_paper(6), scales=by_scales(2))
-    assert judged(chosen, evidence_for(k2=9, k3=1)).sentence.endswith("The paper's criterion alone would choose 6.")
+    assert judged(chosen, evidence_for(k2=9, k3=1)).sentence.endswith("The paper would choose 6.")
 
 
 def test_no_structure():
@@ -131,10 +131,10 @@ def test_no_structure():
     said = "1 cluster: no number of clusters up to 8 stands out from data without structure "
     why = "(evidence 1.2, and 1.75 is needed). "
     chosen = selection(whole, paper=by_paper(5), structure=1.24)
-    assert judged(chosen, weak) == Verdict(f"{said}{why}The paper's criterion alone would choose 5.", ())
+    assert judged(chosen, weak) == Verdict(f"{said}{why}The paper would choose 5.", ())
     chosen = selection(whole, paper=by_paper(6), structure=1.24)  # as many as are tried
     more = "If there may be more, raise max_clusters. "
-    assert judged(chosen, weak) == Verdict(f"{said}{why}{more}The paper's criterion alone would choose 6.", ())
+    assert judged(chosen, weak) == Verdict(f"{said}{why}{more}The paper would choose 6.", ())
 
 
 def test_a_number_that_was_given_is_not_in_doubt():

@@ -86,7 +86,7 @@ def write_report(
     >>> from cns_dask.demo import demo_result
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(demo_result(), f"{folder}/report.html")
-    ...     "4 clusters in 300 rows" in Path(folder, "report.html").read_text(encoding="utf-8")
+    ...     "6 clusters in 300 rows" in Path(folder, "report.html").read_text(encoding="utf-8")
     True
     """
     target, exists = writable_location(path)
