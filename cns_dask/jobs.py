@@ -15,7 +15,6 @@ from cns_dask.inputs.data import open_data
 from cns_dask.inputs.forms import ArrayForm, Data
 from cns_dask.inputs.missing import clustered_rows, skip_stages, within_cluster
 from cns_dask.inputs.sampling import Draw, Sampling, check_sampling, drawn_rows
-from cns_dask.inputs.scaling import Scaling, choose_scaling
 from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.given import open_graph, with_preprocessing_of
@@ -53,7 +52,6 @@ class Job:
     sizes: SmoothingSizes
     sampling: Sampling | None = None  # None if all rows are clustered
     draw: Draw | None = None  # the rows that are
-    scaling: Scaling | None = None  # None for a graph alone
 
     @property
     def grid(self) -> Grid:
@@ -67,10 +65,13 @@ class Job:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What is done to the rows before their neighbours are searched, or was done where the graph was made."""
+        """What is done to the rows before their neighbours are searched, or was done where the graph was made.
+
+        With scale="auto" the rows tell whether they are scaled: see `inputs.scaling`.
+        """
         if self.given_graph is not None and self.given_graph.preprocessing is not None:
             return self.given_graph.preprocessing
-        return Preprocessing(self.settings.metric, bool(self.settings.scale), self.settings.max_components)
+        return Preprocessing(self.settings.metric, self.settings.scale is not False, self.settings.max_components)
 
     @property
     def skips(self) -> bool:
@@ -173,8 +174,6 @@ def prepare(  # noqa: PLR0913 - one parameter per choice
     settings = with_preprocessing_of(given, asked, None if data is None else data.X.shape[1])
     if data is not None and settings != asked:
         progress.tell(f"rows are treated as those of the graph were: {_treatment(settings)}")
-    scaling = None if data is None else choose_scaling(data, settings.scale, settings.selection)
-    settings = replace(settings, scale=scaling is None or scaling.scale)
     n_rows, n_features = _number_of_rows(data, given), 1
     overrides, scanned = size_overrides(), Scan((), (n_rows,))
     of_cluster = _open_within(within, data, given)
@@ -204,7 +203,7 @@ def prepare(  # noqa: PLR0913 - one parameter per choice
     graph_sizes, sizes = plan_sizes(n_rows, n_features, settings, "exact" if given is not None else None)
     _check_given(given, sizes.grid)
     of_before = _open_previous(previous, data)
-    job = Job(data, given, of_before, of_cluster, settings, scanned, graph_sizes, sizes, sampling, draw, scaling)
+    job = Job(data, given, of_before, of_cluster, settings, scanned, graph_sizes, sizes, sampling, draw)
     try:
         check_memory(job.plan.worker_bytes)
     except NotEnoughMemoryError as error:

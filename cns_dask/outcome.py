@@ -118,7 +118,6 @@ def describe(
         read_options={} if job.data is None else job.data.options,
         transform=None if transform is None else transform.summary,
         within=None if job.within is None else job.within[1],
-        scaling=None if job.scaling is None else job.scaling.why,
     )
 
 

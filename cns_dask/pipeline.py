@@ -25,6 +25,7 @@ from cns_dask.execution.typical import expected_seconds
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
 from cns_dask.inputs.sampling import take_sample
+from cns_dask.inputs.scaling import choose_scaling
 from cns_dask.jobs import Job, prepare, second_job
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
@@ -175,7 +176,7 @@ class Learned:
 def learn_clusters(job: Job, settings: Settings, run: Run) -> Learned:
     """From rows to the absorption at what represents the clusters."""
     transform = None if job.data is None else make_points(job, settings, run)
-    graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, run))
+    graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, transform, run))
     grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
     run.writer.describe_graph(**graph.as_attributes())
     if transform is not None:
@@ -193,14 +194,16 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
     transform: Transform | None = run.load("preprocess")
     if transform is None:
         with run.progress.stage("preprocess", 1) as advance:
+            scaling = choose_scaling(X, settings.scale, settings.selection, is_sparse=job.data.is_sparse)
             transform = learn_transform(
                 X,
                 metric=settings.metric,
-                scale=bool(settings.scale),
+                scale=scaling.scale,
                 max_components=settings.max_components,
                 center=job.preprocessing.center,
                 sparse=job.sparse_rows,
             )
+            transform = replace(transform, is_scaled=scaling.scale, scaling=scaling.why)
             advance()
         run.save("preprocess", transform, drop_scratch=False)
     points = apply_transform(X, transform, run.writer.open("rows") if job.skips else None)
@@ -225,13 +228,14 @@ def find_clustered_rows(job: Job, settings: Settings, run: Run) -> da.Array:
     return clustered
 
 
-def find_graph(job: Job, settings: Settings, run: Run) -> GraphSummary:
+def find_graph(job: Job, settings: Settings, transform: Transform | None, run: Run) -> GraphSummary:
     """Find the neighbours, once for every k; or take them as given."""
     if job.given_graph is not None:
         return store_given_graph(run, job.graph_sizes, job.given_graph)
     sizes, k = job.graph_sizes, job.grid.ks[0]
     summary = find_neighbors(run, sizes, k, settings.method, settings.recall, settings.seed)
-    return replace(summary, preprocessing=job.preprocessing)
+    is_scaled = transform is None or transform.is_scaled
+    return replace(summary, preprocessing=replace(job.preprocessing, scale=is_scaled))
 
 
 def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:

@@ -168,7 +168,7 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def reference(blobs):
-    return CNS().fit(blobs)
+    return CNS(scale=True).fit(blobs)
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_fit_predict_and_command_line_agree_with_numpy(form, reference, blobs, n
     folders = {name: tmp_path / name for name in ("fit", "predict", "cli", "new")}
     for folder in folders.values():
         folder.mkdir()
-    model = CNS().fit(make(blobs, folders["fit"]), **options)
+    model = CNS(scale=True).fit(make(blobs, folders["fit"]), **options)
     np.testing.assert_array_equal(plain(model.labels_), reference.labels_)
     np.testing.assert_array_equal(plain(model.confidence_), reference.confidence_)
     assert np.asarray(model.memberships_).reshape(600, -1).tolist() == reference.memberships_.tolist()

@@ -115,7 +115,7 @@ def test_what_contradicts_a_graph_is_refused(uneven):
             CNS(**settings).fit(uneven, graph=graph)
     CNS(max_components=50).fit(uneven, graph=plain)  # five features are not projected either way
     CNS(metric="cosine").fit(uneven, graph=plain.indices)  # nothing is known of lists alone
-    with pytest.raises(InvalidSettingError, match="asked for scale=True"):
+    with pytest.raises(InvalidSettingError, match="asked for scale='auto'"):
         with_preprocessing_of(plain, Settings(), 5, chosen={"scale"})
 
 

@@ -173,7 +173,7 @@ def test_fixed_values_are_used(blobs):
 
 def test_lam_near_one_gives_the_start_solution(blobs):
     """lam -> 1: every row but the representatives is undecided."""
-    result = fit(blobs, Settings(n_neighbors=9, lam=1 - 1e-9, n_clusters=3))
+    result = fit(blobs, Settings(n_neighbors=9, lam=1 - 1e-9, n_clusters=3, selection="paper"))
     F = result.memberships.compute()
     expected = np.full((600, 3), 1 / 3)
     expected[result.representatives] = np.eye(3)
@@ -238,6 +238,7 @@ def test_progress_counts_every_piece_of_every_stage(blobs):
         "neighbors",
         "candidates",
         "evaluate",
+        "communities",
         "absorption",
         "memberships",
     ]

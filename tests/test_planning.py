@@ -53,8 +53,8 @@ def test_a_plan_tells_tasks_memory_disk_time_and_what_more_workers_do(measured):
     forecast, _ = measured
     stages = {row.stage: row for row in forecast.stages}
     assert list(stages) == [
-        "preprocess", "points", "cells", "calibrate", "neighbors", "candidates", "evaluate", "absorption",
-        "memberships",
+        "preprocess", "points", "cells", "calibrate", "neighbors", "candidates", "evaluate", "communities",
+        "absorption", "memberships",
     ]  # fmt: skip
     assert all(row.tasks > 0 and row.bytes_moved > 0 and row.core_seconds > 0 for row in forecast.stages)
     assert stages["evaluate"].tasks > 4 * 50 / 16
@@ -123,7 +123,7 @@ def test_a_plan_of_data_asks_only_for_their_size_and_some_rows(tmp_path, blobs, 
 
 
 def test_time_grows_with_the_work_and_where_rows_do_not_fit_into_the_cache(one_second_per_step):
-    settings = Settings(method="exact", n_neighbors=8, lam=0.1)
+    settings = Settings(method="exact", n_neighbors=8, lam=0.1, selection="scales")
     little, much = (plan(n_rows=rows, n_features=2, settings=settings) for rows in (20_000, 200_000))
     seconds = {
         row.stage: (row.core_seconds, more.core_seconds) for row, more in zip(little.stages, much.stages, strict=True)

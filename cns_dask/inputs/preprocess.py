@@ -38,6 +38,8 @@ class TransformSummary:
     normalize: bool
     magnitude: float
     axes_error: float | None = None
+    is_scaled: bool = True
+    scaling: str | None = None
 
 
 @recordable
@@ -55,11 +57,15 @@ class Transform:
     #: last place
     magnitude: float
     axes_error: float | None = None  # relative residual of axes that were found by iteration; None for exact ones
+    is_scaled: bool = True  # whether features are scaled to unit variance, and why
+    scaling: str | None = None
 
     @property
     def summary(self) -> TransformSummary:
         """What is stored of it besides its arrays."""
-        return TransformSummary(self.n_features, self.normalize, self.magnitude, self.axes_error)
+        return TransformSummary(
+            self.n_features, self.normalize, self.magnitude, self.axes_error, self.is_scaled, self.scaling
+        )
 
 
 def preprocess_stages(n_rows: int, n_features: int, n_components: int, rows_per_chunk: int) -> tuple[Stage, Stage]:

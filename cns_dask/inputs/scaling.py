@@ -7,13 +7,13 @@ correlation, and their variances fall from one to the next.
 from dataclasses import dataclass
 
 import dask
+import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray
-from cns_dask.inputs.forms import Data
 
-#: Stretches of consecutive rows that are sampled, and rows in all of them. Few stretches are in few chunks.
-STRETCHES, SAMPLE_ROWS = 16, 8192
+#: Stretches of consecutive rows that are sampled, and rows and numbers in all of them. Few stretches are in few chunks.
+STRETCHES, SAMPLE_ROWS, SAMPLE_NUMBERS = 16, 8192, 2**23
 #: Most features whose correlations are examined.
 MOST_FEATURES = 2048
 #: Mean of |r| sqrt(n) over pairs of features below which they are uncorrelated. Independent features have 0.8, and
@@ -34,32 +34,35 @@ class Scaling:
     why: str  # a sentence without its full stop
 
 
-def choose_scaling(data: Data, scale: bool | str, selection: str) -> Scaling:
-    """Decide whether the features of some data are scaled, where the setting leaves it open."""
+def choose_scaling(X: da.Array, scale: bool | str, selection: str, *, is_sparse: bool = False) -> Scaling:
+    """Decide whether the features of rows X (n, d) are scaled, where the setting leaves it open."""
     if isinstance(scale, bool):
         return Scaling(scale, f"features are {'' if scale else 'not '}scaled: scale={scale} was given")
     if selection == "paper":
         return Scaling(True, "features are scaled: the paper does so")
-    if data.is_sparse:
+    if is_sparse:
         return Scaling(False, "features are not scaled: they are sparse")
-    rows = _sample(data)
-    if is_normalized(rows):
-        return Scaling(False, "features are not scaled: rows have unit norm")
-    if are_components(rows):
-        return Scaling(False, "features are not scaled: they are principal components")
+    kind = dask.delayed(kind_of_rows)(_sample(X)).compute()
+    if kind is not None:
+        return Scaling(False, f"features are not scaled: {kind}")
     return Scaling(True, "features are scaled to unit variance")
 
 
-def _sample(data: Data) -> FloatArray:
-    """Return rows of evenly spaced stretches, by their numbers alone; those with missing values are left out."""
-    n_rows, width = data.X.shape[0], SAMPLE_ROWS // STRETCHES
-    if n_rows <= SAMPLE_ROWS:
-        parts = [data.X]
-    else:
-        starts = [(n_rows - width) * at // (STRETCHES - 1) for at in range(STRETCHES)]
-        parts = [data.X[start : start + width] for start in starts]
-    rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in dask.compute(*parts)])
-    return np.asarray(rows[np.isfinite(rows).all(axis=1)])
+def _sample(X: da.Array) -> list[da.Array]:
+    """Return stretches of rows, by their numbers and those of features alone."""
+    n_rows, width = X.shape[0], int(np.clip(SAMPLE_NUMBERS // X.shape[1], STRETCHES, SAMPLE_ROWS)) // STRETCHES
+    if n_rows <= STRETCHES * width:
+        return [X]
+    return [X[start : start + width] for start in ((n_rows - width) * at // (STRETCHES - 1) for at in range(STRETCHES))]
+
+
+def kind_of_rows(parts: list[FloatArray]) -> str | None:
+    """Return why rows should not be scaled, in words; None if they should. Those with missing values do not count."""
+    rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    if is_normalized(rows):
+        return "rows have unit norm"
+    return "they are principal components" if are_components(rows) else None
 
 
 def is_normalized(rows: FloatArray) -> bool:

@@ -52,7 +52,6 @@ class Description:
     within: int | None = None  # the cluster of another fit whose rows were clustered further
     changes: Changes | None = None  # since the previous fit
     sample: Sample | None = None  # None if all rows were clustered
-    scaling: str | None = None  # whether features are scaled, and why; None for a graph alone
 
 
 def read_description(store: ResultStore) -> Description:

@@ -153,7 +153,8 @@ class Result(Explained):
         >>> demo_result().scaling
         'features are scaled to unit variance'
         """
-        return self._description.scaling
+        summary = self._description.transform
+        return None if summary is None else summary.scaling
 
     @property
     def verdict(self) -> Verdict:
@@ -566,7 +567,7 @@ def open_result(path: Any) -> Result:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = CNS().fit(demo_points(300), out=f"{folder}/clusters.zarr")
     ...     open_result(f"{folder}/clusters.zarr").choice.n_clusters
-    4
+    6
     """
     result = getattr(path, "result_", path)
     if isinstance(result, Result):

@@ -34,8 +34,8 @@ from cns_dask.smoothing.scales import MIXING_DIMENSION
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
 STRUCTURE_ROWS, CENTER_ROWS = 2000, 10_000
-#: Samples without clusters that the modularity is compared with.
-NULL_SAMPLES = 3
+#: Samples without clusters that the modularity is compared with: their rows in all, and their number.
+NULL_ROWS, NULL_SAMPLES = 6000, (3, 20)
 #: Depth of a dip between centers, in standard errors of the density.
 LEAST_DIP = 2.0
 #: Fewest rows on each side of a border that is tested between centers.
@@ -72,9 +72,11 @@ def structure_ratio(rows: FloatArray) -> float:
     rows = rows[:, spread > 1e-9 * spread.max(initial=0)]
     if rows.shape[1] == 0 or len(rows) < 3:
         return 1.0
+    rows = rows[np.lexsort(rows.T)]  # so that the answer does not depend on their order
     k = max(2, min(2 * int(np.log(len(rows))), len(rows) - 1))
+    n_samples = int(np.clip(NULL_ROWS // len(rows), *NULL_SAMPLES))
     rng = np.random.default_rng(0)  # always the same: the answer does not depend on a seed
-    without = np.mean([_modularity_of(without_clusters(rows, rng), k) for _ in range(NULL_SAMPLES)])
+    without = np.mean([_modularity_of(without_clusters(rows, rng), k) for _ in range(n_samples)])
     return _modularity_of(rows, k) / float(without) if without > 0 else 1.0
 
 

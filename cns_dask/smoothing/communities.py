@@ -144,7 +144,7 @@ def merged_links(links: csr_matrix, groups: IntArray, n_groups: int) -> csr_matr
     from scipy.sparse import csr_matrix
 
     members = csr_matrix((np.ones(len(groups), np.int64), (groups, np.arange(len(groups)))), (n_groups, len(groups)))
-    return (members @ links @ members.T).tocsr()
+    return csr_matrix(members @ links @ members.T)
 
 
 def settle_part(neighbors: IntArray, first_row: int, labels: IntArray, n_groups: int) -> IntArray:

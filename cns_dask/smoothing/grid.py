@@ -399,9 +399,8 @@ def keep_members(
     members, clusters, votes = settling
     K, width, files = choice.n_clusters, sizes.final_width, walk.files
     with run.stage(absorption_stage(sizes, K)) as stage:
-        members = settle_members(stage, votes, members, clusters, "clusters")
-        prominent = Piece(prominent_members, (members, files, K), record="prominent")
-        (rows,) = stage.run("settle", [prominent])
+        members = settle_members(stage, votes, members, clusters)
+        (rows,) = stage.compute([stage.delayed("settle", prominent_members, members, files, K)])
         target = stage.create("absorption")
         shared = files, (choice.lam,), walk.start.nodes, tol, width, target
         mark = digest((choice.lam, K, tol))[:8]

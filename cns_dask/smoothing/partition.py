@@ -126,19 +126,19 @@ def _settle(stage: RunningStage, files: WalkFiles, labels: StoredArray, n_groups
     return target
 
 
-def settle_members(
-    stage: RunningStage, files: WalkFiles, members: StoredArray, clusters: IntArray, prefix: str
-) -> StoredArray:
+def settle_members(stage: RunningStage, files: WalkFiles, members: StoredArray, clusters: IntArray) -> StoredArray:
     """Return the cluster of every row by position, from the clusters (community,) of a partition.
 
-    Where communities were joined, rows settle anew.
+    Where communities were joined, rows settle once more. It takes a moment, so a resumed run repeats it.
     """
     n_clusters = int(clusters.max()) + 1
-    labels = stage.create(f"{prefix}-0")
-    piece = Piece(write_clusters, (members, clusters, labels), ((labels, (slice(None),)),), f"{prefix}-0")
-    stage.run("settle", [piece])
+    labels = stage.create("clusters-0")
+    stage.compute([stage.delayed("settle", write_clusters, members, clusters, labels)])
     for sweep in range(1, SWEEPS + 1) if n_clusters < len(clusters) else ():
-        labels = _settle(stage, files, labels, n_clusters, f"{prefix}-{sweep}")
+        target, lists = stage.create(f"clusters-{sweep}"), files.neighbors
+        parts = [part[0] for part in lists.regions()]
+        stage.compute([stage.delayed("settle", settle_rows, lists, part, labels, n_clusters, target) for part in parts])
+        labels = target
     return labels
 
 

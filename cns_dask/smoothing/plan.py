@@ -350,7 +350,8 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     arrays = [ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))]
     if sizes.communities:
         part = min(sizes.rows_per_walk_part, n)
-        steps.insert(0, Step("settle", 1 + SWEEPS * math.ceil(n / part), 8 * n + 4 * part * k, work=SWEEPS * n * k))
+        held, work = 8 * n + 4 * part * k, SWEEPS * n * k
+        steps.insert(0, Step("settle", 2 + SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
         arrays += [ArrayPlan(f"clusters-{at}", (n,), (part,), "int32", scratch=True) for at in range(SWEEPS + 1)]
     return Stage("absorption", tuple(steps), reads=_walk(sizes, k), writes=tuple(arrays))
 

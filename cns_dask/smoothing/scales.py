@@ -371,7 +371,7 @@ def _by_communities(basis: Basis, selection: str) -> tuple[Choice, str] | None:
         return None
     if selection == "communities":
         return communities, "it was asked for"
-    if selection == "auto" and basis.evidence.mixes and communities.n_clusters > 1:
+    if selection == "auto" and basis.evidence.mixes and found.ratio is not None and communities.n_clusters > 1:
         return communities, _why_communities(found)
     if selection == "auto" and not basis.evidence.mixes and found.adds_borders:
         return communities, "dips in density separate more clusters than walks do"

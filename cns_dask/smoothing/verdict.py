@@ -149,6 +149,8 @@ def _communities_in_words(selection: Selection) -> str:
         return f"{number}: no border between communities is a dip in density."
     if ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and _is_high(selection):
         return f"{number}: the graph has {ratio:.1f} times the modularity of data without clusters."
+    if ratio is None:
+        return f"{number} of largest modularity. Without rows nothing tells whether their borders are real."
     return f"{number}: dips in density separate them."
 
 

@@ -49,13 +49,14 @@ def test_rows_of_unit_norm_are_seen():
     ],
 )
 def test_what_is_scaled_by_default(X, selection, expected, word):
-    found = choose_scaling(open_data(X), "auto", selection)
+    data = open_data(X)
+    found = choose_scaling(data.X, "auto", selection, is_sparse=data.is_sparse)
     assert (found.scale, word in found.why) == (expected, True)
 
 
 @pytest.mark.parametrize("scale", [True, False])
 def test_a_setting_is_kept(scale):
-    assert choose_scaling(open_data(components()), scale, "auto").scale is scale
+    assert choose_scaling(open_data(components()).X, scale, "auto").scale is scale
 
 
 def test_the_decision_is_stored_and_does_not_depend_on_chunks(tmp_path):
@@ -64,12 +65,11 @@ def test_the_decision_is_stored_and_does_not_depend_on_chunks(tmp_path):
     X = components(9000, 4)  # more rows than are sampled
     whole = CNS().fit(X[:600], out=tmp_path / "a.zarr")
     result = open_result(tmp_path / "a.zarr")
-    assert result.settings.scale is False
+    assert result.settings.scale == "auto"
+    assert (result.stored("transform/scale")[:] == 1).all()
     assert result.scaling == "features are not scaled: they are principal components"
     np.testing.assert_array_equal(whole.predict(X[:600]), whole.labels_)
-    decisions = {
-        choose_scaling(open_data(da.from_array(X, chunks=(rows, 4))), "auto", "auto").scale for rows in (700, 9000)
-    }
+    decisions = {choose_scaling(da.from_array(X, chunks=(rows, 4)), "auto", "auto").scale for rows in (700, 9000)}
     assert decisions == {False}
 
 
@@ -84,4 +84,4 @@ def test_rows_are_treated_as_those_of_a_given_graph():
 def test_rows_with_missing_values_are_left_out_of_the_decision():
     X = components()
     X[3, 2] = np.nan
-    assert not choose_scaling(open_data(X), "auto", "auto").scale
+    assert not choose_scaling(open_data(X).X, "auto", "auto").scale

@@ -61,7 +61,7 @@ def test_exemplars_lie_inside_and_rows_between_lie_between():
     y = rng.integers(3, size=900)
     centers = np.array([(0, 0, 0, 0), (4.2, 0, 0, 0), (2, 10, 0, 0)])  # two that touch, and one apart
     X = rng.standard_normal((900, 4)) + centers[y]
-    result = CNS(n_clusters=3, scale=False).fit(X).result_
+    result = CNS(n_clusters=3, scale=False, selection="paper").fit(X).result_
     exemplars = X[result.exemplars(5)]
     nearest = [int(np.linalg.norm(rows.mean(axis=0) - centers, axis=1).argmin()) for rows in exemplars]
     assert sorted(nearest) == [0, 1, 2]

@@ -41,7 +41,7 @@ def test_touching_clusters_overlap_and_distant_ones_do_not():
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=900)
     X = rng.standard_normal((900, 4)) + np.array([(0, 0, 0, 0), (4.2, 0, 0, 0), (2, 10, 0, 0)])[y]
-    result = CNS(n_clusters=3, scale=False).fit(X).result_
+    result = CNS(n_clusters=3, scale=False, selection="paper").fit(X).result_
     apart = int(np.argmax([X[rows, 1].mean() for rows in result.exemplars(3)]))
     first, second = (K for K in range(3) if apart != K)
     overlap = result.overlap

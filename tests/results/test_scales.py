@@ -70,7 +70,7 @@ def test_the_tree_says_which_clusters_lie_in_which(levels):
 def test_other_stable_numbers_are_told(levels):
     result, _, _ = levels
     first, *others = explain(result)
-    assert first.startswith("chosen by scales, because walks are too short to mix inside clusters of so few dimensions")
+    assert first.startswith("chosen by scales, because the data have few dimensions")
     assert "(intrinsic dimension 2.0" in first or "(intrinsic dimension 1.9" in first
     assert f"k = {result.choice.n_neighbors}, lam = {result.choice.lam:.4g}" in first
     (line,) = others

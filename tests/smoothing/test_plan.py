@@ -59,7 +59,7 @@ def test_tasks_stay_countable_at_the_sizes_of_an_exact_graph():
 def test_a_whole_fit_has_the_stages_in_the_order_in_which_they_run():
     graph_sizes, sizes = plan_sizes(50_000, 16, Settings())
     plan = plan_stages(16, graph_sizes, sizes)
-    smoothing = ["candidates", "evaluate", "absorption", "memberships"]
+    smoothing = ["candidates", "evaluate", "communities", "absorption", "memberships"]
     assert [stage.name for stage in plan.stages] == [
         *("preprocess", "points", "cells", "calibrate", "neighbors"),
         *smoothing,
