@@ -24,6 +24,7 @@ from cns_dask.inputs.preprocess import (
     with_components,
 )
 from cns_dask.inputs.scan import fingerprint_of
+from cns_dask.inputs.scaling import known_scaling
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.graph import NeighborGraph, Preprocessing, stored_graph
 from cns_dask.neighbors.plan import search_stages, size_search
@@ -59,7 +60,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     X
         The data (n, d): anything that `open_data` takes, and what it returns. They are used as they are, without
         centring or scaling, in any unit; but sparse rows of more than 100 features are projected on as many axes. With
-        `scale` they are treated as a fit treats them by default.
+        `scale="auto"` they are treated as a fit treats them by default.
     n_neighbors
         Neighbours per row, the row itself included: at least 1, below n.
     metric
@@ -73,8 +74,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
         Share of the true neighbours that an approximate search has to find: it is measured on 1 000 rows, and the
         search goes on until the lower end of the 95 % interval reaches it. A `LowRecallWarning` tells if it never does.
     scale
-        Centre and scale features, and project more than 100 of them on as many axes, as a fit does by default. What was
-        done is stored with the graph, and a fit with `graph=` does the same to its rows.
+        True: centre and scale features, and project more than 100 of them on as many axes. "auto": scale them only
+        where a fit does so by default. What was done is stored with the graph, and a fit with `graph=` does it too.
     random_state
         Seed of the samples. The same seed gives the same graph for any chunking, workers, threads and scheduler. None:
         a new one, which is stored.
@@ -113,7 +114,7 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
     n_rows, n_features = data.X.shape
     n_neighbors = check_integer("n_neighbors", n_neighbors, 1, n_rows - 1)
     n_components = Settings().max_components if data.is_sparse or scale else None
-    preprocessing = Preprocessing(metric, scale, n_components, center=scale)
+    preprocessing = Preprocessing(metric, bool(scale), n_components, center=bool(scale))
     sizes = size_search(n_rows, n_features, n_neighbors, method, n_components, size_overrides())
     rows = sizes.rows_per_chunk
     preprocess, points = preprocess_stages(n_rows, n_features, sizes.n_features, rows)
@@ -138,25 +139,29 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
             raw = run.share(data.X) if data.in_memory else spooled(data.X, rows, run) if is_spooled else data.X
             sparse = None if data.sparse is None else data.sparse.rechunk({0: rows})
             transform = run.load("preprocess") or run.save(
-                "preprocess", _learn(raw, preprocessing, sizes.n_features, sparse), drop_scratch=False
+                "preprocess", _learn(raw, preprocessing, scale, sizes.n_features, sparse), drop_scratch=False
             )
             warn_of_axes(transform)
             prepared = apply_transform(raw, transform)
             array = replace(points.array("points"), shape=prepared.shape, chunks=(rows, prepared.shape[1]))
             run.write(replace(points, writes=(array,)), {"points": prepared})  # constant features may be dropped
             summary = find_neighbors(run, sizes, n_neighbors, method, recall, seed)
-            unit = 1.0 if transform.normalize or scale else float(transform.scale[0])
-            summary = replace(summary, unit=unit, preprocessing=preprocessing)
+            unit = 1.0 if transform.normalize or transform.is_scaled else float(transform.scale[0])
+            is_scaled = preprocessing.scale and transform.is_scaled
+            summary = replace(summary, unit=unit, preprocessing=replace(preprocessing, scale=is_scaled))
             output.writer.describe_graph(**summary.as_attributes())
             output.writer.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
     return stored_graph(output.store)
 
 
-def _learn(X: da.Array, preprocessing: Preprocessing, n_components: int, sparse: da.Array | None) -> Transform:
+def _learn(
+    X: da.Array, preprocessing: Preprocessing, scale: bool | str, n_components: int, sparse: da.Array | None
+) -> Transform:
     """Learn what is done to the rows."""
-    if not preprocessing.scale:
+    if not scale:
         return _unchanged(X, preprocessing.metric, n_components, sparse)
-    return learn_transform(X, **asdict(preprocessing), sparse=sparse)
+    scaling = known_scaling(scale, "auto", is_sparse=sparse is not None)
+    return learn_transform(X, **{**asdict(preprocessing), "scale": scaling}, sparse=sparse)
 
 
 def _unchanged(X: da.Array, metric: str, n_components: int, sparse: da.Array | None) -> Transform:
@@ -164,5 +169,5 @@ def _unchanged(X: da.Array, metric: str, n_components: int, sparse: da.Array | N
     n_features = X.shape[1]
     unit = units_of(np.asarray(da.absolute(X).max(axis=0).compute()), scale=False)
     kept, zeros = np.arange(n_features), np.zeros(n_features)
-    transform = Transform(n_features, kept, zeros, unit, None, metric == "cosine", magnitude=0.0)
+    transform = Transform(n_features, kept, zeros, unit, None, metric == "cosine", magnitude=0.0, is_scaled=False)
     return with_components(X, transform, n_components, sparse) if n_components < n_features else transform

@@ -25,7 +25,7 @@ from cns_dask.execution.typical import expected_seconds
 from cns_dask.inputs.missing import clustered_numbers, row_codes
 from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transform, warn_of_axes
 from cns_dask.inputs.sampling import take_sample
-from cns_dask.inputs.scaling import choose_scaling
+from cns_dask.inputs.scaling import known_scaling
 from cns_dask.jobs import Job, prepare, second_job
 from cns_dask.neighbors.graph import GraphSummary
 from cns_dask.neighbors.search import find_neighbors, store_given_graph
@@ -194,16 +194,14 @@ def make_points(job: Job, settings: Settings, run: Run) -> Transform:
     transform: Transform | None = run.load("preprocess")
     if transform is None:
         with run.progress.stage("preprocess", 1) as advance:
-            scaling = choose_scaling(X, settings.scale, settings.selection, is_sparse=job.data.is_sparse)
             transform = learn_transform(
                 X,
                 metric=settings.metric,
-                scale=scaling.scale,
+                scale=known_scaling(settings.scale, settings.selection, is_sparse=job.data.is_sparse),
                 max_components=settings.max_components,
                 center=job.preprocessing.center,
                 sparse=job.sparse_rows,
             )
-            transform = replace(transform, is_scaled=scaling.scale, scaling=scaling.why)
             advance()
         run.save("preprocess", transform, drop_scratch=False)
     points = apply_transform(X, transform, run.writer.open("rows") if job.skips else None)

@@ -15,6 +15,7 @@ from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.errors import ApproximateAxesWarning, InvalidDataError
 from cns_dask.execution.compute import merged
 from cns_dask.execution.plan import Stage, Step
+from cns_dask.inputs.scaling import Scaling, scaling_of, scaling_sample
 from cns_dask.numeric import project_block
 from cns_dask.storage.chunks import FLOAT_BYTES
 from cns_dask.storage.layout import ArrayPlan
@@ -88,29 +89,32 @@ def learn_transform(
     X: da.Array,
     *,
     metric: str,
-    scale: bool,
+    scale: bool | Scaling | None,
     max_components: int | None,
     center: bool = True,
     sparse: da.Array | None = None,
 ) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d), which may be `sparse` too.
 
-    Without `center` the mean is not subtracted: so rows fit a graph of rows as they are.
+    Where `scale` is None the rows decide whether features are scaled: see `inputs.scaling`. Without `center` the mean is
+    not subtracted: so rows fit a graph of rows as they are.
 
     Raises
     ------
     InvalidDataError
         If a value is NaN or infinite; the first such rows are named.
     """
-    lowest, highest = dask.compute(X.min(axis=0), X.max(axis=0))
+    sample = scaling_sample(X) if scale is None else None
+    lowest, highest, sample = dask.compute(X.min(axis=0), X.max(axis=0), sample)
     if not (np.isfinite(lowest) & np.isfinite(highest)).all():
         _refuse_not_finite(X)
+    scaling = scaling_of(sample) if scale is None else scale if isinstance(scale, Scaling) else Scaling(scale)
     kept = np.flatnonzero(highest > lowest)
     if kept.size == 0:
         kept = np.array([0])  # constant data: one feature of zeros, where all distances are 0
-    unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scale)
+    unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scaling.scale)
     ordinary = bool((unit == 1).all())
-    mean, deviation = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scale)
+    mean, deviation = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scaling.scale)
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
@@ -119,6 +123,8 @@ def learn_transform(
         components=None,
         normalize=metric == "cosine",
         magnitude=0.0,
+        is_scaled=scaling.scale,
+        scaling=scaling.why,
     )
     magnitude = np.maximum(np.abs(lowest), np.abs(highest))[kept] / transform.scale
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))

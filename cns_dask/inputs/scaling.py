@@ -6,22 +6,24 @@ correlation, and their variances fall from one to the next.
 
 from dataclasses import dataclass
 
-import dask
 import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray
 
-#: Stretches of consecutive rows that are sampled, and rows and numbers in all of them. Few stretches are in few chunks.
-STRETCHES, SAMPLE_ROWS, SAMPLE_NUMBERS = 16, 8192, 2**23
+#: Rows and numbers of the sample, at most.
+SAMPLE_ROWS, SAMPLE_NUMBERS = 8192, 2**23
 #: Most features whose correlations are examined.
 MOST_FEATURES = 2048
-#: Mean of |r| sqrt(n) over pairs of features below which they are uncorrelated. Independent features have 0.8, and
-#: tables 2 to 35.
-LARGEST_CORRELATION = 1.0
-#: Share of features whose variance is below that of the feature before it, and ratio of the largest variance to the
-#: smallest, from which variances fall.
-LEAST_FALLING, LEAST_RATIO = 0.7, 2.0
+#: Mean |r| over pairs of features, relative to that of uncorrelated ones in a sample, below which there is no
+#: correlation. Tables have 2 to 60.
+SAMPLING_NOISE = 1.25
+#: Mean |r| below which many features are nearly uncorrelated, and the number that is many: components that were found
+#: in other rows, whose variances would hardly fall by chance. Tables have 0.03 to 0.6.
+NEARLY_UNCORRELATED, MANY_FEATURES = 0.15, 8
+#: Rank correlation of variance and position, and ratio of the largest variance to the smallest, from which variances
+#: fall.
+FALLING_RANKS, LEAST_RATIO = -0.9, 2.0
 #: Largest difference of the norm of a row from 1.
 NORM_TOLERANCE = 1e-3
 
@@ -31,38 +33,32 @@ class Scaling:
     """Whether features are scaled, and why."""
 
     scale: bool
-    why: str  # a sentence without its full stop
+    why: str | None = None  # a sentence without its full stop
 
 
-def choose_scaling(X: da.Array, scale: bool | str, selection: str, *, is_sparse: bool = False) -> Scaling:
-    """Decide whether the features of rows X (n, d) are scaled, where the setting leaves it open."""
+def known_scaling(scale: bool | str, selection: str, *, is_sparse: bool = False) -> Scaling | None:
+    """Decide whether features are scaled without looking at the rows; None where these decide."""
     if isinstance(scale, bool):
         return Scaling(scale, f"features are {'' if scale else 'not '}scaled: scale={scale} was given")
     if selection == "paper":
         return Scaling(True, "features are scaled: the paper does so")
-    if is_sparse:
-        return Scaling(False, "features are not scaled: they are sparse")
-    kind = dask.delayed(kind_of_rows)(_sample(X)).compute()
-    if kind is not None:
-        return Scaling(False, f"features are not scaled: {kind}")
-    return Scaling(True, "features are scaled to unit variance")
+    return Scaling(False, "features are not scaled: they are sparse") if is_sparse else None
 
 
-def _sample(X: da.Array) -> list[da.Array]:
-    """Return stretches of rows, by their numbers and those of features alone."""
-    n_rows, width = X.shape[0], int(np.clip(SAMPLE_NUMBERS // X.shape[1], STRETCHES, SAMPLE_ROWS)) // STRETCHES
-    if n_rows <= STRETCHES * width:
-        return [X]
-    return [X[start : start + width] for start in ((n_rows - width) * at // (STRETCHES - 1) for at in range(STRETCHES))]
+def scaling_sample(X: da.Array) -> da.Array:
+    """Return rows of X (n, d) at equal distances, so that sorted rows are sampled evenly too."""
+    n_sampled = int(np.clip(SAMPLE_NUMBERS // X.shape[1], 1, SAMPLE_ROWS))
+    return X[:: -(-X.shape[0] // n_sampled)]
 
 
-def kind_of_rows(parts: list[FloatArray]) -> str | None:
-    """Return why rows should not be scaled, in words; None if they should. Those with missing values do not count."""
-    rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
-    rows = rows[np.isfinite(rows).all(axis=1)]
+def scaling_of(sample: FloatArray) -> Scaling:
+    """Decide whether features are scaled from a sample of the rows (m, d)."""
+    rows = np.asarray(sample, dtype=np.float64)
     if is_normalized(rows):
-        return "rows have unit norm"
-    return "they are principal components" if are_components(rows) else None
+        return Scaling(False, "features are not scaled: rows have unit norm")
+    if are_components(rows):
+        return Scaling(False, "features are not scaled: they are principal components")
+    return Scaling(True, "features are scaled to unit variance")
 
 
 def is_normalized(rows: FloatArray) -> bool:
@@ -91,7 +87,12 @@ def are_components(rows: FloatArray) -> bool:
     if not np.isfinite(deviations).all() or used.sum() < 3:
         return False
     scaled, variances = centered[:, used] / deviations[used], deviations[used] ** 2
-    correlations = np.abs(scaled.T @ scaled / len(rows))[np.triu_indices(int(used.sum()), 1)]
-    is_uncorrelated = correlations.mean() * np.sqrt(len(rows)) < LARGEST_CORRELATION
-    falls = np.mean(np.diff(variances) < 0) >= LEAST_FALLING
+    pairs = np.triu_indices(len(variances), 1)
+    correlations = np.abs(scaled.T @ scaled / len(rows))[pairs].mean()
+    squares = scaled**2
+    noise = np.sqrt(2 / np.pi * (squares.T @ squares)[pairs]).mean() / len(rows)  # of r where features are uncorrelated
+    limit = NEARLY_UNCORRELATED if len(variances) >= MANY_FEATURES else 0.0
+    is_uncorrelated = correlations < max(SAMPLING_NOISE * noise, limit)
+    ranks = np.argsort(np.argsort(variances, kind="stable"), kind="stable")
+    falls = np.corrcoef(ranks, np.arange(len(ranks)))[0, 1] <= FALLING_RANKS
     return bool(is_uncorrelated and falls and variances.max() >= LEAST_RATIO * variances.min())

@@ -4,9 +4,14 @@ from scipy import sparse
 
 from cns_dask import CNS, neighbor_graph, open_result
 from cns_dask.inputs.data import open_data
-from cns_dask.inputs.scaling import are_components, choose_scaling, is_normalized
+from cns_dask.inputs.scaling import Scaling, are_components, is_normalized, known_scaling, scaling_of, scaling_sample
 
 RNG = np.random.default_rng(0)
+
+
+def choose_scaling(X, scale, selection, *, is_sparse=False) -> Scaling:
+    """Return the decision of a fit."""
+    return known_scaling(scale, selection, is_sparse=is_sparse) or scaling_of(scaling_sample(X).compute())
 
 
 def components(n_rows=500, n_features=12):
@@ -84,4 +89,25 @@ def test_rows_are_treated_as_those_of_a_given_graph():
 def test_rows_with_missing_values_are_left_out_of_the_decision():
     X = components()
     X[3, 2] = np.nan
-    assert not choose_scaling(open_data(X).X, "auto", "auto").scale
+    assert "principal components" in CNS(missing="skip").fit(X).result_.scaling
+
+
+def test_sorted_rows_are_sampled_evenly():
+    centers = 5 * RNG.standard_normal((10, 12))
+    X = centers[np.repeat(np.arange(10), 3000)] + RNG.standard_normal((30_000, 12))
+    left, lengths, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    assert not choose_scaling(open_data(left * lengths).X, "auto", "auto").scale
+
+
+def test_components_that_were_found_in_other_rows_are_seen():
+    X = RNG.standard_normal((4000, 20)) @ RNG.standard_normal((20, 20))
+    axes = np.linalg.svd(X[:400] - X[:400].mean(axis=0), full_matrices=False)[2]
+    assert are_components(X[400:] @ axes.T)
+
+
+def test_a_graph_treats_rows_as_a_fit_does_by_default():
+    X = components(300, 6)
+    graph = neighbor_graph(X, n_neighbors=20, scale="auto")
+    result = CNS().fit(X, graph=graph).result_
+    assert not graph.preprocessing.scale
+    np.testing.assert_array_equal(result.graph.indices[:, :20].compute(), CNS().fit(X).result_.graph.indices[:, :20])
