@@ -15,7 +15,6 @@ from cns_dask.results.colors import OTHERS, cluster_colors
 from cns_dask.results.coordinates import MAP_ROWS, map_points
 from cns_dask.results.explaining import clustering_of, profiled
 from cns_dask.results.overlap import overlap_of
-from cns_dask.smoothing.scales import LEAST_STRUCTURE
 
 if TYPE_CHECKING:
     from cns_dask.results.result import Result
@@ -138,7 +137,7 @@ class Plots:
         total, chosen = result.evidence.total, result.choice.n_clusters
         K = np.arange(2, len(total) + 1)
         axes.bar(K, total[1:], color=np.where(chosen == K, CHOSEN, OTHER))
-        axes.axhline(LEAST_STRUCTURE, color="#777777", linewidth=0.8, linestyle="--")
+        axes.axhline(result.evidence.least_structure, color="#777777", linewidth=0.8, linestyle="--")
         for scale in result.scales:
             axes.annotate(
                 str(scale.n_clusters),

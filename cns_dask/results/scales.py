@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
-from cns_dask.smoothing.scales import LEAST_STRUCTURE, SMALLEST_RATE
+from cns_dask.smoothing.scales import SMALLEST_RATE
 
 if TYPE_CHECKING:
     from cns_dask.results.result import Result
@@ -48,7 +48,7 @@ def stable_scales(result: Result) -> list[Scale]:
     rates, grid = result.stored("rates")[...], result.grid
     evidence, total = result.evidence.values, result.evidence.total
     padded = np.concatenate([[0.0], total, [0.0]])
-    is_peak = (total >= LEAST_STRUCTURE) & (total >= padded[:-2]) & (total > padded[2:])
+    is_peak = (total >= result.evidence.least_structure) & (total >= padded[:-2]) & (total > padded[2:])
     found = []
     for K in (np.flatnonzero(is_peak) + 1).tolist():
         at = int(evidence[:, K - 1].argmax())

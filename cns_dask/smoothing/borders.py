@@ -9,9 +9,9 @@ There are three, each against a null with a reason:
 - *Dips between centers* (`groups_between_dips`), for data in many dimensions and below that ratio: two communities stay
   apart only if the density has a dip between their centers. It is estimated along the line between these. The rows
   close to the line (a capsule, in coordinates in which the communities are round on average) are a convex set, so a
-  log-concave density has a single mode along it, in any dimension. A hollow one (a sphere) has none among the rows of
-  the two communities: both must show the dip. The line is learned from one half of the rows, and dips are looked for
-  in the other.
+  log-concave density has a single mode along it, in any dimension. On a curved surface (a sphere) rows are missing
+  close to the line, but not in a wider capsule, and not among the rows of the two communities: all must show the dip.
+  The line is learned from one half of the rows, and dips are looked for in the other.
 - *Dips in the density of neighbors* (`groups_between_gaps`), for data in few dimensions, of any shape: a border is a
   dip if links across it lie in lower density than links on both of its sides. The density of a row is that of its k-th
   neighbor, whose logarithm has a standard error of about 1/sqrt(k).
@@ -30,14 +30,16 @@ from numpy.typing import NDArray
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.neighbors.exact import search_block
 from cns_dask.smoothing.communities import join, links_part, louvain, merged_links, modularity
-from cns_dask.smoothing.scales import MIXING_DIMENSION
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
-STRUCTURE_ROWS, CENTER_ROWS = 2000, 10_000
+STRUCTURE_ROWS, CENTER_ROWS = 2000, 40_000
 #: Samples without clusters that the modularity is compared with: their rows in all, and their number.
 NULL_ROWS, NULL_SAMPLES = 6000, (3, 20)
 #: Depth of a dip between centers, in standard errors of the density.
-LEAST_DIP = 2.0
+LEAST_DIP = 2.3
+#: Shares of the rows of two communities that are near the line between their centers: a dip is one among the nearest
+#: rows and among nearly all.
+NEAR_LINE = 0.5, 0.9
 #: Fewest rows on each side of a border that is tested between centers.
 LEAST_SIDE = 4
 #: Points at which a density is estimated.
@@ -59,11 +61,6 @@ def least_gap(n_links: float, n_rows: int, k: int) -> float:
     neighborhoods = max(1.0, n_links / k**2)
     errors = np.sqrt(2 * np.log(max(n_rows / k, np.e)) / (k * neighborhoods))
     return max(SMALLEST_GAP, GAP_FACTOR * float(errors))
-
-
-def is_high(dimension: float) -> bool:
-    """Tell whether data of this intrinsic dimension have too many dimensions for the density of neighbors."""
-    return dimension > MIXING_DIMENSION
 
 
 def structure_ratio(rows: FloatArray) -> float:
@@ -168,11 +165,14 @@ def dip_between(
         beyond = along - np.clip(along, 0, length)
         return along, np.sqrt(np.maximum((shifted**2).sum(axis=1) - along**2 + beyond**2, 0))
 
-    radius = max(float(np.median(coordinates(some)[1])) for some in (first, second))
-    others = ~half
-    along, distance = coordinates(rows[others])
-    near_line = deepest_dip(along[distance <= radius], length)
-    return min(near_line, deepest_dip(along[(in_first | in_second)[others]], length)) if near_line > 0 else 0.0
+    of_first, of_second = coordinates(first)[1], coordinates(second)[1]
+    along, distance = coordinates(rows[~half])
+    depth = deepest_dip(along[(in_first | in_second)[~half]], length)
+    for share in NEAR_LINE:
+        if depth > 0:
+            radius = max(np.quantile(of_first, share), np.quantile(of_second, share))
+            depth = min(depth, deepest_dip(along[distance <= radius], length))
+    return depth
 
 
 def _whitening(first: FloatArray, second: FloatArray) -> FloatArray:

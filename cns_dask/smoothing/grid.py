@@ -170,7 +170,7 @@ def scale_of_candidates(evidence: scales.Evidence, grid: Grid, chains: list[Chai
     """Return the cluster of every candidate by the best scale, at the k of communities; None for one cluster."""
     best = scales.best_scale(evidence, grid, range(1, len(evidence.total) + 1))
     clusters = chains[grid.ks.index(community_k(grid))].clusters
-    if best is None or evidence.structure < scales.LEAST_STRUCTURE or best.n_clusters > len(clusters):
+    if best is None or not evidence.has_structure or best.n_clusters > len(clusters):
         return None
     return np.asarray(clusters[best.n_clusters - 1])
 

@@ -26,7 +26,7 @@ from cns_dask.smoothing.communities import (
     uphill_part,
 )
 from cns_dask.smoothing.plan import SmoothingSizes, communities_stage
-from cns_dask.smoothing.scales import join_small
+from cns_dask.smoothing.scales import join_small, walks_mix
 from cns_dask.smoothing.start import StoredWalk, WalkFiles, add_counts, count_part, write_counts
 from cns_dask.storage.arrays import StoredArray
 
@@ -204,7 +204,7 @@ def examine(
     rows = np.asarray(files.order[:])[some]
     if around.points is not None:
         ratio = borders.structure_ratio(_rows_at(around.points, rows[evenly(len(rows), borders.STRUCTURE_ROWS)]))
-    if around.dimension is not None and around.distances is not None and not borders.is_high(around.dimension):
+    if around.dimension is not None and around.distances is not None and not walks_mix(around.dimension):
         groups, adds = split_scales(labels, files, around, candidates, K)
     elif around.points is not None and ratio is not None and ratio < LEAST_STRUCTURE_RATIO:
         known = labels[some] >= 0

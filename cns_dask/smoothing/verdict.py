@@ -14,7 +14,7 @@ from cns_dask.settings import Grid
 from cns_dask.smoothing.communities import LEAST_STRUCTURE_RATIO
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import NOISE
-from cns_dask.smoothing.scales import LEAST_STRUCTURE, MIXING_DIMENSION, Evidence, Selection
+from cns_dask.smoothing.scales import Evidence, Selection, least_structure, walks_mix
 
 #: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
 CLEAR, AHEAD = 4.0, 1.0
@@ -126,7 +126,7 @@ def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
         advice = " If there may be more, raise max_clusters." if selection.paper.n_clusters == grid.max_clusters else ""
         return (
             f"1 cluster: no number of clusters up to {grid.max_scale} stands out from data without structure (evidence "
-            f"{selection.structure:.1f}, and {LEAST_STRUCTURE} is needed).{advice}"
+            f"{selection.structure:.1f}, and {least_structure(selection.dimension)} is needed).{advice}"
         )
     number = clusters_in_words(used.n_clusters)
     if used.n_clusters == _largest(used, grid):
@@ -147,15 +147,11 @@ def _communities_in_words(selection: Selection) -> str:
     number, ratio = clusters_in_words(selection.used.n_clusters), selection.ratio
     if selection.used.n_clusters == 1:
         return f"{number}: no border between communities is a dip in density."
-    if ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and _is_high(selection):
+    if ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and walks_mix(selection.dimension):
         return f"{number}: the graph has {ratio:.1f} times the modularity of data without clusters."
     if ratio is None:
         return f"{number} of largest modularity. Without rows nothing tells whether their borders are real."
     return f"{number}: dips in density separate them."
-
-
-def _is_high(selection: Selection) -> bool:
-    return selection.dimension is not None and selection.dimension > MIXING_DIMENSION
 
 
 def _by_the_other(selection: Selection) -> str:
@@ -166,7 +162,8 @@ def _by_the_other(selection: Selection) -> str:
         return "" if same else f"The paper would choose {paper.n_clusters}."
     if scales is None or scales.n_clusters == used.n_clusters:
         return ""
-    return f"Scales alone would choose {1 if selection.structure < LEAST_STRUCTURE else scales.n_clusters}."
+    has_structure = selection.structure >= least_structure(selection.dimension)
+    return f"Scales alone would choose {scales.n_clusters if has_structure else 1}."
 
 
 def _doubts(selection: Selection, grid: Grid, surface: FloatArray, other: RunnerUp | None) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.scales import (
     ASSUMED_DIMENSION,
     LARGEST_GAP,
-    LEAST_STRUCTURE,
     SMALLEST_RATE,
     Basis,
     Chain,
@@ -32,6 +31,7 @@ from cns_dask.smoothing.scales import (
     least_rows,
     mixing_rate,
     rates_of,
+    least_structure,
     select,
 )
 
@@ -199,7 +199,7 @@ def test_many_clusters_count_only_if_the_number_that_stands_out_has_borders():
     by_chance = hand_made(rates, [0.0, 0.01, 0.9, 0.9], effective)
     everything, few = evidence_of([by_chance], 2.0, 900, 4), evidence_of([by_chance], 2.0, 900, 4, 2)
     assert (everything.total.argmax() + 1, everything.structure) == (3, 0)
-    assert (few.total.argmax() + 1, few.structure > LEAST_STRUCTURE) == (2, True)
+    assert (few.total.argmax() + 1, few.has_structure) == (2, True)
     assert few.values[0, :2].tolist() == everything.values[0, :2].tolist()
     assert (few.values[0, 2:] <= SMALLEST_RATE).all()
     assert few.values[0, 2] > 0  # three clusters can still be asked for
@@ -298,7 +298,7 @@ def test_without_structure_there_is_one_cluster(selection, dimension):
     low, high = np.array([0, 1.1, 0, 0, 0, 0]), np.array([0, 9.0, 0, 0, 0, 0])
     for evidence, borders in ((low, high), (high, 0.5 * low), (0 * low, high)):
         found = select(basis(evidence, borders=borders, dimension=dimension), selection)
-        assert found.structure < LEAST_STRUCTURE
+        assert found.structure < least_structure(dimension)
         assert (found.used.n_clusters, found.used.selection, found.used.margin) == (1, "scales", None)
         assert found.used.value == found.structure
         assert found.why == "no number of clusters stands out from data without structure"

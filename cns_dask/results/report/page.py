@@ -35,7 +35,6 @@ from cns_dask.results.report.shown import Shown, collect
 from cns_dask.results.report.svg import clean, number, percent, seconds, size_in_bytes, ticks
 from cns_dask.results.result import Result
 from cns_dask.results.scales import explain
-from cns_dask.smoothing.scales import LEAST_STRUCTURE
 from cns_dask.storage.outputs import writable_location
 
 SAMPLE_ROWS = 4000  # that are points of the map
@@ -181,7 +180,7 @@ def _variables(
         "overlap": diagrams.overlap_graph(shown.overlap, shown.sizes, shown.clusters, own.colors)
         if 1 < len(shown.clusters) <= 100
         else None,
-        "evidence": charts.evidence_chart(result.evidence.total, choice.n_clusters, LEAST_STRUCTURE),
+        "evidence": charts.evidence_chart(result.evidence.total, choice.n_clusters, result.evidence.least_structure),
         "evidence_total": result.evidence.total.tolist(),
         "criterion": charts.criterion_chart(result.criterion, result.grid, result.selection.paper),
         "grid_rows": [
