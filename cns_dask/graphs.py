@@ -23,8 +23,8 @@ from cns_dask.inputs.preprocess import (
     warn_of_axes,
     with_components,
 )
-from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.inputs.scaling import known_scaling
+from cns_dask.inputs.scan import fingerprint_of
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.graph import NeighborGraph, Preprocessing, stored_graph
 from cns_dask.neighbors.plan import search_stages, size_search

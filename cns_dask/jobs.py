@@ -19,7 +19,7 @@ from cns_dask.inputs.scan import Scan, fingerprint_of, scan
 from cns_dask.inputs.spool import needs_spool, spool_stage, spooled
 from cns_dask.neighbors.given import open_graph, with_preprocessing_of
 from cns_dask.neighbors.graph import NeighborGraph, Preprocessing
-from cns_dask.neighbors.plan import GraphSizes, given_stage
+from cns_dask.neighbors.plan import GraphSizes, given_stage, size_search
 from cns_dask.progress import Progress
 from cns_dask.results.changes import match_stage
 from cns_dask.results.predict import Predictor, feature_positions
@@ -31,6 +31,8 @@ from cns_dask.storage.chunks import rows_per_chunk
 from cns_dask.storage.fingerprints import digest
 from cns_dask.storage.outputs import Fingerprint
 
+#: Copies count as different rows where there are fewer different rows.
+FEWEST_PLACES = 10
 ADVISED_SAMPLES = (1_000_000, 300_000, 100_000)
 
 
@@ -52,6 +54,33 @@ class Job:
     sizes: SmoothingSizes
     sampling: Sampling | None = None  # None if all rows are clustered
     draw: Draw | None = None  # the rows that are
+    n_distinct: int | None = None  # number of different rows, where copies are one place; None before they are counted
+
+    @property
+    def merges_copies(self) -> bool:
+        """Whether equal rows are one place: not in the paper's method, nor where the caller gives the graph."""
+        return self.given_graph is None and self.settings.selection != "paper"
+
+    def with_distinct(self, n_distinct: int) -> "Job":
+        """Return the job with the grid of `n_distinct` different rows, if these are enough for it."""
+        width = self.graph_sizes.n_features if self.data is None else self.data.X.shape[1]
+        if not FEWEST_PLACES <= n_distinct < self.n_rows:
+            return self
+        try:
+            replace(self.settings, min_cluster_size=None).grid(n_distinct)
+            _, sizes = plan_sizes(self.n_rows, width, self.settings, n_distinct=n_distinct)
+        except InvalidSettingError:
+            return self
+        graph_sizes = replace(self.graph_sizes, n_neighbors=sizes.grid.ks[-1])
+        return replace(self, graph_sizes=graph_sizes, sizes=sizes, n_distinct=n_distinct)
+
+    @property
+    def distinct_sizes(self) -> GraphSizes:
+        """Sizes of the search among different rows."""
+        assert self.n_distinct is not None
+        sizes, settings = self.graph_sizes, self.settings
+        options = settings.method, settings.max_components, size_overrides()
+        return size_search(self.n_distinct, sizes.n_features, sizes.n_neighbors, *options)
 
     @property
     def grid(self) -> Grid:

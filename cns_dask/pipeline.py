@@ -27,8 +27,9 @@ from cns_dask.inputs.preprocess import Transform, apply_transform, learn_transfo
 from cns_dask.inputs.sampling import take_sample
 from cns_dask.inputs.scaling import known_scaling
 from cns_dask.jobs import Job, prepare, second_job
+from cns_dask.neighbors.copies import find_copies
 from cns_dask.neighbors.graph import GraphSummary
-from cns_dask.neighbors.search import find_neighbors, store_given_graph
+from cns_dask.neighbors.search import find_among_distinct, find_neighbors, store_given_graph
 from cns_dask.outcome import describe, describe_sample, store_small_arrays, store_transform, verdict_on
 from cns_dask.progress import PartProgress, Progress
 from cns_dask.results.assignment import StoredModel, assign_stage, assigned, compare
@@ -129,6 +130,7 @@ def run_fit(job: Job, settings: Settings, run: Run) -> None:
     expect_stages(job, run.progress)
     with watched_memory(job.plan.worker_bytes, run.progress.tell) as memory:
         learned = learn_clusters(job, settings, run)
+        job = learned.job
         numbering = number_clusters(job, learned.grid.selection.used.n_clusters, run)
         write_memberships(job, learned, numbering.numbers, run)
         agreement = check_sample(job, settings, numbering.numbers, run)
@@ -163,6 +165,7 @@ def warn(job: Job, settings: Settings, learned: Learned, verdict: Verdict) -> No
 class Learned:
     """What was learned from the rows that are clustered, besides the stored arrays: all that predicts others."""
 
+    job: Job  # with the grid of the different rows
     transform: Transform | None  # None for a graph alone
     grid: GridResult
 
@@ -176,12 +179,15 @@ class Learned:
 def learn_clusters(job: Job, settings: Settings, run: Run) -> Learned:
     """From rows to the absorption at what represents the clusters."""
     transform = None if job.data is None else make_points(job, settings, run)
+    if job.merges_copies:
+        n_distinct = run.load("copies") or run.save("copies", find_copies(run, job.graph_sizes), drop_scratch=False)
+        job = job.with_distinct(n_distinct)
     graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, transform, run))
     grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
     run.writer.describe_graph(**graph.as_attributes())
     if transform is not None:
         store_transform(transform, run.writer)
-    return Learned(transform, grid)
+    return Learned(job, transform, grid)
 
 
 def make_points(job: Job, settings: Settings, run: Run) -> Transform:
@@ -230,8 +236,11 @@ def find_graph(job: Job, settings: Settings, transform: Transform | None, run: R
     """Find the neighbours, once for every k; or take them as given."""
     if job.given_graph is not None:
         return store_given_graph(run, job.graph_sizes, job.given_graph)
-    sizes, k = job.graph_sizes, job.grid.ks[0]
-    summary = find_neighbors(run, sizes, k, settings.method, settings.recall, settings.seed)
+    how = job.grid.ks[0], settings.method, settings.recall, settings.seed
+    if job.n_distinct is None:
+        summary = find_neighbors(run, job.graph_sizes, *how)
+    else:
+        summary = find_among_distinct(run, job.graph_sizes, job.distinct_sizes, *how)
     is_scaled = transform is None or transform.is_scaled
     return replace(summary, preprocessing=replace(job.preprocessing, scale=is_scaled))
 

@@ -37,9 +37,13 @@ def plan_sizes(
     method: str | None = None,
     n_candidates: list[int] | None = None,
     n_threads: int | None = None,
+    n_distinct: int | None = None,
 ) -> tuple[GraphSizes, SmoothingSizes]:
-    """Size all stages of a fit of so many rows, with blocks as wide as suits so many threads if that is told."""
-    grid, overrides = settings.grid(n_rows), size_overrides()
+    """Size all stages of a fit of `n_rows` rows, with blocks as wide as suits `n_threads`.
+
+    The grid is that of `n_distinct` rows, where others are copies of these.
+    """
+    grid, overrides = settings.grid(n_rows if n_distinct is None else n_distinct), size_overrides()
     method = settings.method if method is None else method
     graph_sizes = size_search(n_rows, n_features, grid.ks[-1], method, settings.max_components, overrides)
     counts = settings.max_candidates if n_candidates is None else n_candidates
@@ -51,6 +55,7 @@ def plan_sizes(
     }
     rows = graph_sizes.rows_per_chunk
     sizes = size_smoothing(n_rows, rows, grid, counts, tol, overrides, **options)
+    sizes = sizes if n_distinct is None else replace(sizes, n_distinct=n_distinct)
     return graph_sizes, sizes if n_threads is None else narrow(sizes, n_threads)
 
 

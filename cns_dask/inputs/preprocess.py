@@ -96,8 +96,8 @@ def learn_transform(
 ) -> Transform:
     """Learn the transform of the method's section "Data" from the rows of X (n, d), which may be `sparse` too.
 
-    Where `scale` is None the rows decide whether features are scaled: see `inputs.scaling`. Without `center` the mean is
-    not subtracted: so rows fit a graph of rows as they are.
+    Where `scale` is None the rows decide whether features are scaled: see `inputs.scaling`. Without `center` the mean
+    is not subtracted: so rows fit a graph of rows as they are.
 
     Raises
     ------

@@ -33,13 +33,23 @@ def exact_graph(points: ArrayLike, n_neighbors: int) -> NeighborGraph:
     return as_arrays(blocks, _sizes(points), n_neighbors, np.float64)
 
 
-def search_everywhere(queries: FloatArray, points: ArrayLike, n_neighbors: int) -> tuple[FloatArray, IntArray]:
-    """Distances and row numbers of the nearest points of some rows from outside (m, k), chunk of points by chunk."""
-    running = None
+def search_everywhere(
+    queries: FloatArray, points: ArrayLike, n_neighbors: int, first_copy: ArrayLike | None = None
+) -> tuple[FloatArray, IntArray]:
+    """Distances and row numbers of the nearest points of some rows from outside (m, k), chunk of points by chunk.
+
+    Where `first_copy` tells the first row that equals each, only first rows are neighbors.
+    """
+    shape, nobody = (len(queries), n_neighbors), np.full(len(queries), -1)
+    nearest = np.full(shape, np.inf, queries.dtype), np.full(shape, -1)
     for source, part, first_row in _row_blocks(points):
-        running = search_block(running, queries, None, source, part, first_row, n_neighbors)
-    assert running is not None
-    return with_roots(running)
+        values = np.asarray(source[part])
+        rows = first_row + np.arange(len(values))
+        if first_copy is not None:
+            is_first = np.asarray(first_copy[rows[0] : rows[-1] + 1]) == rows
+            values, rows = values[is_first], rows[is_first]
+        merge_nearest(queries, nobody, values, rows, nearest)
+    return with_roots(nearest)
 
 
 def search_block(

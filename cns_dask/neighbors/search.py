@@ -5,6 +5,7 @@ import warnings
 from cns_dask.errors import LowRecallWarning
 from cns_dask.execution.run import Run
 from cns_dask.neighbors.approximate import ApproximateSearch
+from cns_dask.neighbors.copies import distinct_rows, expand_lists
 from cns_dask.neighbors.exact import exact_graph
 from cns_dask.neighbors.given import listed
 from cns_dask.neighbors.graph import GraphSummary, NeighborGraph
@@ -27,6 +28,16 @@ def find_neighbors(run: Run, sizes: GraphSizes, smallest_k: int, method: str, re
             LowRecallWarning,
             stacklevel=4,
         )
+    return summary
+
+
+def find_among_distinct(
+    run: Run, sizes: GraphSizes, of_distinct: GraphSizes, smallest_k: int, method: str, recall: float, seed: int
+) -> GraphSummary:
+    """Find the neighbours among different rows, and give them to all: see `copies`."""
+    beside = distinct_rows(run, sizes, of_distinct)
+    summary = find_neighbors(beside, of_distinct, smallest_k, method, recall, seed)
+    expand_lists(run, beside, sizes)
     return summary
 
 

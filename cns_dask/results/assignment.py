@@ -88,6 +88,7 @@ def _opened(
         stored_cells(store),
         store.array("points"),
         store.array("absorption"),
+        store.array("first_copy") if "first_copy" in store else None,
     )
 
 

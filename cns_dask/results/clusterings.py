@@ -85,7 +85,8 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     by_cluster: Sequence[IntArray | int] = range(choice.n_clusters)
     members = None
     if choice.selection == "communities":
-        members = store.array("communities"), store.read("community_clusters")[choice.n_clusters - 1]
+        first = store.array("first_copy") if "first_copy" in store else None
+        members = store.array("communities"), store.read("community_clusters")[choice.n_clusters - 1], first
     else:
         by_cluster = sources.by_cluster()
     owner = None
@@ -137,7 +138,7 @@ def solve_on_graph(
     indices: ArrayLike,
     choice: Choice,
     sources: Sequence[IntArray | int],
-    members: tuple[ArrayLike, IntArray] | None,
+    members: tuple[ArrayLike, IntArray, ArrayLike | None] | None,
     tol: float,
     seed: int,
     target: StoredArray,
@@ -145,10 +146,13 @@ def solve_on_graph(
 ) -> float:
     """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual.
 
-    With `members`, the community of every row and the cluster of every community, `sources` are numbers of clusters.
+    With `members`, the community of every row, the cluster of every community, and the first copies of rows, `sources`
+    are numbers of clusters.
     """
     if members is not None:
-        of_rows = settled_clusters(np.asarray(indices[:]), np.asarray(members[0][:]), members[1])
+        communities, clusters, first = members
+        copies = None if first is None else np.asarray(first[:])
+        of_rows = settled_clusters(np.asarray(indices[:]), np.asarray(communities[:]), clusters, copies)
         sources = [np.flatnonzero(of_rows == each) for each in sources]
     n_neighbors, lam = choice.n_neighbors, choice.lam
     order = order_rows(walk_on(indices, n_neighbors).neighbors)

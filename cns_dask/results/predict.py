@@ -129,7 +129,7 @@ class Predictor:
     def opened(self) -> LoadedModel:
         """The parts of the result that are needed, loaded or opened."""
         result = self.result
-        arrays = result.cells, result.stored("points"), result.stored("absorption")
+        arrays = result.cells, result.stored("points"), result.stored("absorption"), result.first_copy
         return LoadedModel(result.choice, result.transform, result.numbers(), result.settings, *arrays)
 
 
@@ -158,6 +158,7 @@ class LoadedModel:
     cells: Cells | None  # the training rows in cells; None where all of them are searched
     points: ArrayLike
     absorption: ArrayLike
+    first_copy: ArrayLike | None  # first row that equals each row; None if all rows differ
 
     @property
     def skips(self) -> bool:
@@ -204,7 +205,7 @@ class LoadedModel:
         """Distances and row numbers of the nearest training rows (m, k)."""
         k = self.choice.n_neighbors
         if self.cells is None:
-            return search_everywhere(queries, self.points, k)
+            return search_everywhere(queries, self.points, k, self.first_copy)
         return search_new_rows(queries, self.cells, k)
 
 

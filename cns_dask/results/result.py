@@ -274,6 +274,11 @@ class Result(Explained):
         """
         return self._store.open("points") if "points" in self._store else None
 
+    @property
+    def first_copy(self) -> Any:
+        """The first row that equals each row (n,), opened; None if all rows differ, or copies count as others do."""
+        return self._store.array("first_copy") if "first_copy" in self._store else None
+
     def stored(self, name: str) -> Any:
         """An array of the store, opened: small to ship, and sliced by the tasks that need some of it.
 

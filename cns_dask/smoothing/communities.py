@@ -5,13 +5,14 @@ out far too small. Modularity sees them, but where it may move every row it also
 basins are merged, and single rows move only in the end:
 
 1. *Basins.* Every row steps to the neighbor of largest in-degree among its first `CLIMBED`, again and again, until it
-   reaches a local maximum: the top of its basin.
+   reaches a local maximum: the top of its basin. Copies of a row are in its basin.
 2. *Links.* S = k (W + W^T), summed over pairs of basins: a small graph of integer weights, with loops.
 3. *Communities* of that graph: the partition of largest modularity (Louvain's method).
 4. *Settling.* Rows move to the community that their neighbors name most often, in `SWEEPS` passes over the graph. This
    is the gain in modularity with W alone: a pass reads the lists of a part and the labels of all rows.
 
-Weights are integers and nodes are visited in order, so the communities do not depend on rounding, chunks or threads.
+Weights are integers and nodes are visited in the order of their density, so the communities depend neither on rounding,
+chunks or threads, nor on the order of rows.
 Functions named `*_part` work on consecutive rows of the walk; rows are numbered by position.
 """
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 LEAST_STRUCTURE_RATIO = 1.15
 #: Neighbors that a step uphill chooses from, the row itself included.
 CLIMBED = 5
+#: Rows above which a step chooses from the whole list, so that there are fewer basins than one task can hold.
+WIDE_ROWS = 2**21
+#: Units of the weight of a link where rows have copies.
+LINK_UNITS = 2**16
 #: Passes over all rows in which they settle. Six instead of three change the mean AMI by less than 0.3.
 SWEEPS = 3
 #: Passes over the nodes of a graph of basins, at most.
@@ -58,46 +63,92 @@ class Communities:
         return self.ratio is not None and self.ratio >= LEAST_STRUCTURE_RATIO
 
 
-def uphill_part(neighbors: IntArray, first_row: int, degrees: IntArray) -> IntArray:
-    """Return the neighbor of largest in-degree of each row of a part, the first by position if there are several.
+def climbed(n_rows: int, n_neighbors: int) -> int:
+    """Return the number of neighbors that a step uphill chooses from.
 
     Examples
     --------
-    >>> uphill_part(np.array([[0, 1], [1, 0], [2, 1]]), 0, np.array([2, 3, 1]))
+    >>> climbed(10**6, 26), climbed(10**7, 32)
+    (5, 32)
+    """
+    return n_neighbors if n_rows > WIDE_ROWS else min(CLIMBED, n_neighbors)
+
+
+def uphill_part(neighbors: IntArray, degrees: IntArray, reach: FloatArray) -> IntArray:
+    """Return the neighbor of largest in-degree of each row of a part; of several the one of smallest reach.
+
+    The reach is the distance to the last neighbor, so that the answer does not depend on the order of rows.
+
+    Examples
+    --------
+    >>> uphill_part(np.array([[0, 1], [1, 0], [2, 1]]), np.array([2, 3, 1]), np.array([1.0, 1.0, 2.0]))
     array([1, 1, 1])
     """
-    near = neighbors[:, :CLIMBED].astype(np.int64)
+    near = neighbors[:, : climbed(len(degrees), neighbors.shape[1])].astype(np.int64)
     heights = degrees[near]
     is_highest = heights == heights.max(axis=1, keepdims=True)
-    step = np.where(is_highest, near, len(degrees)).min(axis=1)
-    own = np.arange(first_row, first_row + len(near))
-    is_tie = degrees[step] == degrees[own]
-    return np.where(is_tie & (step > own), own, step)  # along ties only towards the first position: no cycles
+    highest = np.where(is_highest, reach[near], np.inf).argmin(axis=1)  # a row stays if it is as high: no cycles
+    return np.asarray(near[np.arange(len(near)), highest])
 
 
-def basins_of(uphill: IntArray) -> tuple[IntArray, IntArray]:
-    """Follow the steps uphill to their ends: return the tops, and the basin of every row.
+def basins_of(uphill: IntArray, reach: FloatArray) -> tuple[IntArray, IntArray]:
+    """Follow the steps uphill to their ends: return the tops in the order of their reach, and the basin of every row.
 
     Examples
     --------
-    >>> basins_of(np.array([1, 1, 1, 3, 3]))
-    (array([1, 3]), array([0, 0, 0, 1, 1]))
+    >>> basins_of(np.array([1, 1, 1, 3, 3]), np.array([1.0, 0.5, 1.0, 0.2, 1.0]))
+    (array([3, 1]), array([1, 1, 1, 0, 0]))
     """
     ends = uphill
     while not np.array_equal(further := ends[ends], ends):
         ends = further
     tops = np.flatnonzero(ends == np.arange(len(ends)))
-    return tops, np.searchsorted(tops, ends)
+    order = np.argsort(reach[tops], kind="stable")
+    number = np.empty(len(tops), np.int64)
+    number[order] = np.arange(len(tops))
+    return tops[order], number[np.searchsorted(tops, ends)]
 
 
-def links_part(neighbors: IntArray, first_row: int, groups: IntArray, n_groups: int) -> csr_matrix:
-    """Count the links of a part from group to group (n_groups, n_groups); rows do not link to themselves."""
+def links_part(
+    neighbors: IntArray, first_row: int, groups: IntArray, n_groups: int, masses: IntArray | None = None
+) -> csr_matrix:
+    """Count the links of a part from group to group (n_groups, n_groups); rows do not link to themselves.
+
+    With the `masses` (n,) of rows that have copies links are weighted: see `link_weights`.
+    """
     from scipy.sparse import coo_matrix, csr_matrix
 
-    listed = neighbors[:, 1:]
+    listed = neighbors[:, 1:] if masses is None else neighbors
+    weights = np.ones(listed.size, np.int64) if masses is None else link_weights(neighbors, masses).ravel()
     of_rows = np.repeat(groups[first_row : first_row + len(listed)], listed.shape[1])
-    counts = coo_matrix((np.ones(listed.size, np.int64), (of_rows, groups[listed.ravel()])), (n_groups, n_groups))
-    return csr_matrix(counts)
+    return csr_matrix(coo_matrix((weights, (of_rows, groups[listed.ravel()])), (n_groups, n_groups)))
+
+
+def link_weights(neighbors: IntArray, masses: IntArray) -> IntArray:
+    """Return the weight of every link of some rows (m, k) where rows have copies, in units of 1 / LINK_UNITS.
+
+    A row steps to each of the k places on its list as often as these have rows: `masses` (n,) are the rows that equal
+    each. It links to its own place only as far as that has more rows than the places around it on average, so that
+    copies of everything change nothing, and rows without copies do not link to themselves.
+
+    Examples
+    --------
+    >>> link_weights(np.array([[0, 1, 2]]), np.array([1, 1, 2])).tolist()
+    [[0, 16384, 32768]]
+    """
+    shares = masses[neighbors].astype(np.float64)
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[:, 0] = np.maximum(0.0, shares[:, 0] - 1 / neighbors.shape[1])
+    return np.rint(LINK_UNITS * shares).astype(np.int64)
+
+
+def mass_degrees(neighbors: IntArray, first_row: int, masses: IntArray, first_copies: IntArray) -> IntArray:
+    """Return the steps of a part to each place (n,), at its first row: the in-degree where rows have copies."""
+    weights = masses[neighbors].astype(np.float64)
+    weights = np.rint(LINK_UNITS * weights / weights.sum(axis=1, keepdims=True))
+    places = neighbors.astype(np.int64)
+    places[:, 0] = first_copies[first_row : first_row + len(neighbors)]
+    return np.bincount(places.ravel(), weights.ravel(), len(masses)).astype(np.int64)
 
 
 def add_links(links: list[csr_matrix]) -> csr_matrix:
@@ -147,11 +198,13 @@ def merged_links(links: csr_matrix, groups: IntArray, n_groups: int) -> csr_matr
     return csr_matrix(members @ links @ members.T)
 
 
-def settle_part(neighbors: IntArray, first_row: int, labels: IntArray, n_groups: int) -> IntArray:
+def settle_part(
+    neighbors: IntArray, first_row: int, labels: IntArray, n_groups: int, masses: IntArray | None = None
+) -> IntArray:
     """Move each row of a part to the group that its neighbors name more often than chance; return the new groups.
 
     Chance is the share of the rows that a group has. All rows move at once, so that the answer depends neither on their
-    order nor on the parts; rows without a group (-1) keep none.
+    order nor on the parts; rows without a group (-1) keep none. With `masses` links count as in `link_weights`.
 
     Examples
     --------
@@ -160,29 +213,33 @@ def settle_part(neighbors: IntArray, first_row: int, labels: IntArray, n_groups:
     """
     shares = np.bincount(labels[labels >= 0], minlength=n_groups) / max(1, len(labels))
     settled = labels[first_row : first_row + len(neighbors)].copy()
-    _vote(neighbors, labels, shares, settled)
+    weights = np.ones(neighbors.shape, np.int64) if masses is None else link_weights(neighbors, masses)
+    if masses is None:
+        weights[:, 0] = 0
+    _vote(neighbors, weights, labels, shares, settled)
     return settled
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _vote(neighbors: IntArray, labels: IntArray, shares: FloatArray, settled: IntArray) -> None:
-    votes, n_others = np.zeros(len(shares)), neighbors.shape[1] - 1
+def _vote(neighbors: IntArray, weights: IntArray, labels: IntArray, shares: FloatArray, settled: IntArray) -> None:
+    votes, k = np.zeros(len(shares)), neighbors.shape[1]
     for row in range(len(neighbors)):
         own = settled[row]
         if own < 0:
             continue
-        for at in range(1, n_others + 1):
+        total = max(1.0, float(weights[row].sum()))
+        for at in range(k):
             group = labels[neighbors[row, at]]
             if group >= 0:
-                votes[group] += 1.0
-        best, most = own, votes[own] / n_others - shares[own] + TIE
-        for at in range(1, n_others + 1):
+                votes[group] += weights[row, at]
+        best, most = own, votes[own] / total - shares[own] + TIE
+        for at in range(k):
             group = labels[neighbors[row, at]]
             if group >= 0:
-                value = votes[group] / n_others - shares[group]
+                value = votes[group] / total - shares[group]
                 if value > most or (value == most and group < best and best != own):
                     best, most = group, value
-        for at in range(1, n_others + 1):
+        for at in range(k):
             group = labels[neighbors[row, at]]
             if group >= 0:
                 votes[group] = 0.0

@@ -142,7 +142,8 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     if selected.used.selection == "communities":
         assert communities is not None
         clusters, votes = communities.clusters[selected.used.n_clusters - 1], walks[sizes.grid.ks[-1]].files
-        kept = keep_members(run, sizes, walk, selected.used, (members, clusters, votes), tol)
+        first = run.writer.array("first_copy") if "first_copy" in run.writer else None
+        kept = keep_members(run, sizes, walk, selected.used, (members, clusters, votes, first), tol)
         representatives, residual, n_passes = kept
         sources = Sources(representatives, np.arange(len(representatives)))
     else:
@@ -310,7 +311,7 @@ class _GridPointsOfK:
         min_cluster_size: int | None,
     ) -> None:
         self._stage, self.k, self._grid, self.name = stage, k, sizes.grid, f"absorption-{k}"
-        self._least_rows = min_cluster_size or scales.least_rows(k, sizes.n_rows)
+        self._least_rows = min_cluster_size or scales.least_rows(round(k * sizes.copies), sizes.n_rows)
         self._is_asked = min_cluster_size is not None
         #: Candidates that are near each other share a block.
         self._near = np.argsort(walk.start.positions)
@@ -394,12 +395,12 @@ def keep_members(
     """Solve for all rows of each cluster of communities, to `tol`, and store their absorption.
 
     Return the most prominent row of each cluster, the residual, and the passes. `settling` are the community of every
-    row, the cluster of every community, and the walk in whose lists rows settle.
+    row, the cluster of every community, the walk in whose lists rows settle, and the first copies of rows, if any.
     """
-    members, clusters, votes = settling
+    members, clusters, votes, first = settling
     K, width, files = choice.n_clusters, sizes.final_width, walk.files
     with run.stage(absorption_stage(sizes, K)) as stage:
-        members = settle_members(stage, votes, members, clusters)
+        members = settle_members(stage, votes, members, clusters, first)
         (rows,) = stage.compute([stage.delayed("settle", prominent_members, members, files, K)])
         target = stage.create("absorption")
         shared = files, (choice.lam,), walk.start.nodes, tol, width, target

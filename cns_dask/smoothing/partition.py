@@ -21,14 +21,17 @@ from cns_dask.smoothing.communities import (
     hierarchy,
     links_part,
     louvain,
+    mass_degrees,
     modularity,
     settle_part,
     uphill_part,
 )
 from cns_dask.smoothing.plan import SmoothingSizes, communities_stage
 from cns_dask.smoothing.scales import join_small, walks_mix
-from cns_dask.smoothing.start import StoredWalk, WalkFiles, add_counts, count_part, write_counts
+from cns_dask.smoothing.start import StoredWalk, WalkFiles, add_counts, count_part, without_zeros, write_counts
 from cns_dask.storage.arrays import StoredArray
+from cns_dask.storage.chunks import row_slices
+from cns_dask.storage.store import ResultWriter
 
 #: Rows whose links are sampled for the density at borders.
 LINK_ROWS = 20_000
@@ -36,11 +39,24 @@ LINK_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Points and distances of the rows of a walk; None where the caller gave a graph without them."""
+    """Points and distances of the rows of a walk; points are None where the caller gave a graph without them."""
 
     points: ArrayLike | None
-    distances: ArrayLike | None
+    reach: ArrayLike  # distance to the last neighbor of each row, by position
     dimension: float | None  # intrinsic dimension
+    copies: "Copies | None" = None  # None if all rows differ
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Rows that are equal, by position: the first of those that equal each, and their number."""
+
+    first: ArrayLike
+    masses: ArrayLike
+
+    def loaded(self) -> "Copies":
+        """Return them in memory."""
+        return Copies(np.asarray(self.first[:]), np.asarray(self.masses[:]))
 
 
 def find_communities(
@@ -67,21 +83,18 @@ def find_communities(
         Fewest rows of a community; None: half of the neighbors of a row, below which links are mostly to other rows.
     """
     writer, files = run.writer, walk.files
-    around = Surroundings(
-        writer.array("points") if "points" in writer else None,
-        writer.array("graph/distances") if "graph/distances" in writer else None,
-        dimension,
-    )
     with run.stage(communities_stage(sizes)) as stage:
-        basins, n_basins = _climb(stage, files)
-        links = _links(stage, files, basins, n_basins)
+        around = _surroundings(stage, writer, files, dimension)
+        copies = around.copies
+        basins, n_basins = _climb(stage, files, around)
+        links = _links(stage, files, basins, n_basins, copies)
         labels = stage.create("settled-0")
         write = Piece(group_basins, (links, basins, labels), ((labels, (slice(None),)),))
         (n_groups,) = stage.run("group", [write])
         for sweep in range(1, SWEEPS + 1):
-            labels = _settle(stage, files, labels, n_groups, f"settled-{sweep}")
-        links = _links(stage, files, labels, n_groups)
-        least = least or files.neighbors.shape[1] // 2
+            labels = _settle(stage, files, labels, n_groups, f"settled-{sweep}", copies)
+        links = _links(stage, files, labels, n_groups, copies)
+        least = least or round(sizes.copies * (files.neighbors.shape[1] // 2))
         candidates = None if scale is None else (walk.start.positions, scale)
         target, members = stage.create("communities"), stage.create("members")
         whole = (slice(None),)
@@ -94,69 +107,132 @@ def find_communities(
     return found, members
 
 
-def _climb(stage: RunningStage, files: WalkFiles) -> tuple[StoredArray, int]:
+def _copies(stage: RunningStage, first_copy: StoredArray, files: WalkFiles) -> Copies:
+    """Write the first of the rows that equal each, and their number, by position."""
+    copies, whole = Copies(stage.create("first-at"), stage.create("masses")), (slice(None),)
+    targets = tuple((array, whole) for array in (copies.first, copies.masses))
+    stage.run("copies", [Piece(write_copies, (first_copy, files.positions, files.order, copies), targets)])
+    return copies
+
+
+def _surroundings(stage: RunningStage, writer: ResultWriter, files: WalkFiles, dimension: float | None) -> Surroundings:
+    """Write how far the neighbors of each row are, and its copies, by position."""
+    reach, has_distances = stage.create("reach"), "graph/distances" in writer
+    distances = writer.array("graph/distances") if has_distances else None
+    stage.run("copies", [Piece(write_reach, (distances, files, reach), ((reach, (slice(None),)),), "reach")])
+    copies = _copies(stage, writer.array("first_copy"), files) if "first_copy" in writer else None
+    points = writer.array("points") if "points" in writer else None
+    return Surroundings(points, reach, dimension if has_distances else None, copies)
+
+
+def _climb(stage: RunningStage, files: WalkFiles, around: Surroundings) -> tuple[StoredArray, int]:
     """Find the basin of every row, and their number."""
     whole, degrees, uphill, basins = (slice(None),), *(stage.create(name) for name in ("degrees", "uphill", "basins"))
-    regions = files.neighbors.regions()
-    counts = [stage.delayed("degrees", count_part, files.neighbors, part[0]) for part in regions]
+    regions, copies, reach = files.neighbors.regions(), around.copies, around.reach
+    counts = [stage.delayed("degrees", count_degrees, files.neighbors, part[0], copies) for part in regions]
     total = stage.merged("degrees", counts, add_counts)
     stage.run("degrees", [Piece(write_counts, (total, degrees), ((degrees, whole),))])
-    pieces = [Piece(climb_part, (files.neighbors, part[0], degrees, uphill), ((uphill, part[:1]),)) for part in regions]
+    pieces = [
+        Piece(climb_part, (files.neighbors, part[0], degrees, reach, uphill), ((uphill, part[:1]),)) for part in regions
+    ]
     stage.run("climb", pieces)
-    (n_basins,) = stage.run("basins", [Piece(write_basins, (uphill, basins), ((basins, whole),))])
+    (n_basins,) = stage.run("basins", [Piece(write_basins, (uphill, reach, copies, basins), ((basins, whole),))])
     return basins, n_basins
 
 
-def _links(stage: RunningStage, files: WalkFiles, groups: StoredArray, n_groups: int) -> object:
+def _links(stage: RunningStage, files: WalkFiles, groups: StoredArray, n_groups: int, copies: Copies | None) -> object:
     """Return a task that counts the links between groups of rows, in both directions."""
     parts = [
-        stage.delayed("links", count_links, files.neighbors, part[0], groups, n_groups)
+        stage.delayed("links", count_links, files.neighbors, part[0], groups, n_groups, copies)
         for part in files.neighbors.regions()
     ]
     return stage.merged("links", parts, add_links)
 
 
-def _settle(stage: RunningStage, files: WalkFiles, labels: StoredArray, n_groups: int, name: str) -> StoredArray:
+def _settle(
+    stage: RunningStage, files: WalkFiles, labels: StoredArray, n_groups: int, name: str, copies: Copies | None
+) -> StoredArray:
     target = stage.create(name)
+    shared = labels, n_groups, copies, target
     pieces = [
-        Piece(settle_rows, (files.neighbors, part[0], labels, n_groups, target), ((target, part[:1]),), f"{name}-{at}")
+        Piece(settle_rows, (files.neighbors, part[0], *shared), ((target, part[:1]),), f"{name}-{at}")
         for at, part in enumerate(files.neighbors.regions())
     ]
     stage.run("settle", pieces)
     return target
 
 
-def settle_members(stage: RunningStage, files: WalkFiles, members: StoredArray, clusters: IntArray) -> StoredArray:
+def settle_members(
+    stage: RunningStage,
+    files: WalkFiles,
+    members: StoredArray,
+    clusters: IntArray,
+    first_copy: StoredArray | None,
+) -> StoredArray:
     """Return the cluster of every row by position, from the clusters (community,) of a partition.
 
     Where communities were joined, rows settle once more. It takes a moment, so a resumed run repeats it.
     """
     n_clusters = int(clusters.max()) + 1
+    copies = None if first_copy is None else _copies(stage, first_copy, files)
     labels = stage.create("clusters-0")
     stage.compute([stage.delayed("settle", write_clusters, members, clusters, labels)])
     for sweep in range(1, SWEEPS + 1) if n_clusters < len(clusters) else ():
         target, lists = stage.create(f"clusters-{sweep}"), files.neighbors
         parts = [part[0] for part in lists.regions()]
-        stage.compute([stage.delayed("settle", settle_rows, lists, part, labels, n_clusters, target) for part in parts])
+        shared = labels, n_clusters, copies, target
+        stage.compute([stage.delayed("settle", settle_rows, lists, part, *shared) for part in parts])
         labels = target
     return labels
 
 
-def climb_part(neighbors: ArrayLike, part: slice, degrees: ArrayLike, target: StoredArray) -> None:
+def write_reach(distances: ArrayLike | None, files: WalkFiles, target: StoredArray) -> None:
+    """Write the distance of each row to its last neighbor by position; without distances the position itself."""
+    n_rows, k = files.neighbors.shape
+    if distances is None:
+        target[:] = np.arange(n_rows)
+        return
+    parts = row_slices(n_rows, distances.chunks[0])
+    target[:] = np.concatenate([np.asarray(distances[part])[:, k - 1] for part in parts])[np.asarray(files.order[:])]
+
+
+def write_copies(first_copy: ArrayLike, positions: ArrayLike, order: ArrayLike, copies: Copies) -> None:
+    """Write the first of the rows that equal each, and their number, by position."""
+    first = np.asarray(positions[:]).astype(np.int64)[np.asarray(first_copy[:])[np.asarray(order[:])]]
+    copies.first[:], copies.masses[:] = first, np.bincount(first, minlength=len(first))[first]
+
+
+def count_degrees(neighbors: ArrayLike, part: slice, copies: Copies | None) -> tuple[IntArray, IntArray]:
+    """Return the positions that some rows list, and how many of the rows list each."""
+    if copies is None:
+        return count_part(neighbors, part)
+    known = copies.loaded()
+    return without_zeros(mass_degrees(np.asarray(neighbors[part, :]), part.start, known.masses, known.first))
+
+
+def masses_of(copies: Copies | None) -> IntArray | None:
+    """Return the number of rows that equal each; None if all rows differ."""
+    return None if copies is None else np.asarray(copies.masses[:])
+
+
+def climb_part(neighbors: ArrayLike, part: slice, degrees: ArrayLike, reach: ArrayLike, target: StoredArray) -> None:
     """Write the steps uphill of some rows."""
-    target[part] = uphill_part(np.asarray(neighbors[part, :]), part.start, np.asarray(degrees[:]))
+    target[part] = uphill_part(np.asarray(neighbors[part, :]), np.asarray(degrees[:]), np.asarray(reach[:]))
 
 
-def write_basins(uphill: ArrayLike, target: StoredArray) -> int:
-    """Write the basin of every row; return their number."""
-    tops, basins = basins_of(np.asarray(uphill[:]))
+def write_basins(uphill: ArrayLike, reach: ArrayLike, copies: Copies | None, target: StoredArray) -> int:
+    """Write the basin of every row, copies that of the first; return their number."""
+    steps = np.asarray(uphill[:])
+    steps = steps if copies is None else steps[np.asarray(copies.first[:])]
+    tops, basins = basins_of(steps, np.asarray(reach[:]))
     target[:] = basins
     return len(tops)
 
 
-def count_links(neighbors: ArrayLike, part: slice, groups: ArrayLike, n_groups: int) -> object:
+def count_links(neighbors: ArrayLike, part: slice, groups: ArrayLike, n_groups: int, copies: Copies | None) -> object:
     """Count the links of some rows between groups."""
-    links = links_part(np.asarray(neighbors[part, :]), part.start, np.asarray(groups[:]), n_groups)
+    lists = np.asarray(neighbors[part, :])
+    links = links_part(lists, part.start, np.asarray(groups[:]), n_groups, masses_of(copies))
     return (links + links.T).tocsr()
 
 
@@ -167,9 +243,12 @@ def group_basins(links: object, basins: ArrayLike, target: StoredArray) -> int:
     return int(communities.max()) + 1
 
 
-def settle_rows(neighbors: ArrayLike, part: slice, labels: ArrayLike, n_groups: int, target: StoredArray) -> None:
+def settle_rows(
+    neighbors: ArrayLike, part: slice, labels: ArrayLike, n_groups: int, copies: Copies | None, target: StoredArray
+) -> None:
     """Write the groups of some rows after they have settled."""
-    target[part] = settle_part(np.asarray(neighbors[part, :]), part.start, np.asarray(labels[:]), n_groups)
+    lists = np.asarray(neighbors[part, :])
+    target[part] = settle_part(lists, part.start, np.asarray(labels[:]), n_groups, masses_of(copies))
 
 
 def write_clusters(members: ArrayLike, clusters: IntArray, target: StoredArray) -> None:
@@ -200,12 +279,15 @@ def examine(
     target[:] = labels[np.asarray(files.positions[:])]
     sizes = np.bincount(labels[labels >= 0], minlength=K)
     ratio, groups, adds = None, np.arange(K), False
-    some = evenly(len(labels), borders.CENTER_ROWS)
+    reach = np.asarray(around.reach[:])
+    places = np.arange(len(labels)) if around.copies is None else places_of(around.copies)
+    places = places[np.argsort(reach[places], kind="stable")]  # so that samples do not depend on the order of rows
+    some = places[evenly(len(places), borders.CENTER_ROWS)]
     rows = np.asarray(files.order[:])[some]
     if around.points is not None:
         ratio = borders.structure_ratio(_rows_at(around.points, rows[evenly(len(rows), borders.STRUCTURE_ROWS)]))
-    if around.dimension is not None and around.distances is not None and not walks_mix(around.dimension):
-        groups, adds = split_scales(labels, files, around, candidates, K)
+    if around.dimension is not None and not walks_mix(around.dimension):
+        groups, adds = split_scales(labels, files, around, candidates, K, places)
     elif around.points is not None and ratio is not None and ratio < LEAST_STRUCTURE_RATIO:
         known = labels[some] >= 0
         groups = borders.groups_between_dips(_rows_at(around.points, rows[known]), labels[some][known], flows)
@@ -231,30 +313,40 @@ def split_scales(
     around: Surroundings,
     candidates: tuple[IntArray, IntArray] | None,
     n_communities: int,
+    places: IntArray,
 ) -> tuple[IntArray, bool]:
     """Group communities that neither scales nor dips in density separate; and tell whether dips separate more."""
     assert around.dimension is not None
-    assert around.distances is not None
-    some = evenly(len(labels), LINK_ROWS)
+    some = np.sort(places[evenly(len(places), LINK_ROWS)])
     neighbors = _lists_at(files.neighbors, some)[:, 1:].astype(np.int64)
-    k, order = files.neighbors.shape[1], np.asarray(files.order[:])
-    reach = np.empty(len(labels))
-    step = getattr(around.distances, "chunks", (len(labels),))[0]
-    for start in range(0, len(labels), step):
-        reach[start : start + step] = np.asarray(around.distances[start : start + step])[:, k - 1]
+    k, reach = files.neighbors.shape[1], np.asarray(around.reach[:])
     smallest = reach[reach > 0].min(initial=np.inf)
-    density = -around.dimension * np.log(np.maximum(reach, smallest if np.isfinite(smallest) else 1.0))[order]
+    density = -around.dimension * np.log(np.maximum(reach, smallest if np.isfinite(smallest) else 1.0))
+    if around.copies is not None:
+        density += log_mass(files.neighbors, np.asarray(around.copies.masses[:]))
     first, second = np.repeat(labels[some], k - 1), labels[neighbors].ravel()
     of_links = np.minimum(np.repeat(density[some], k - 1), density[neighbors].ravel())
     known = (first >= 0) & (second >= 0)
-    ends, share = (first[known], second[known]), len(some) / len(labels)
-    links = LinkDensities.of_links(ends, of_links[known], n_communities, len(labels), k, share)
+    ends, share = (first[known], second[known]), len(some) / len(places)
+    links = LinkDensities.of_links(ends, of_links[known], n_communities, len(places), k, share)
     dips = borders.groups_between_gaps(links)
     if candidates is None:
         return dips, bool(dips.max() > 0)
     scale = majority(labels[candidates[0]], candidates[1], n_communities)
     both = np.unique(np.stack([scale, dips]), axis=1, return_inverse=True)[1].ravel()
     return both, bool(both.max() > np.unique(scale).size - 1)
+
+
+def places_of(copies: Copies) -> IntArray:
+    """Return the positions of rows that no earlier row equals, ascending."""
+    first = np.asarray(copies.first[:])
+    return np.flatnonzero(first == np.arange(len(first)))
+
+
+def log_mass(neighbors: StoredArray, masses: IntArray) -> FloatArray:
+    """Return the logarithm of the number of rows at the places on each list (n,)."""
+    parts = (np.asarray(neighbors[part[0], :]) for part in neighbors.regions())
+    return np.asarray(np.log(np.concatenate([masses[lists].sum(axis=1) for lists in parts])))
 
 
 def _lists_at(neighbors: StoredArray, rows: IntArray) -> IntArray:
@@ -274,11 +366,14 @@ def majority(communities: IntArray, clusters: IntArray, n_communities: int) -> I
     return np.asarray(counts.argmax(axis=1))
 
 
-def settled_clusters(neighbors: IntArray, communities: IntArray, clusters: IntArray) -> IntArray:
+def settled_clusters(
+    neighbors: IntArray, communities: IntArray, clusters: IntArray, first_copy: IntArray | None = None
+) -> IntArray:
     """Return the cluster of every row from the clusters (community,) of a partition: see `settle_members`."""
     labels, n_clusters = clusters_of(communities, clusters), int(clusters.max()) + 1
+    masses = None if first_copy is None else np.bincount(first_copy, minlength=len(first_copy))[first_copy]
     for _ in range(SWEEPS) if n_clusters < len(clusters) else ():
-        labels = settle_part(neighbors, 0, labels, n_clusters)
+        labels = settle_part(neighbors, 0, labels, n_clusters, masses)
     return labels
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from cns_dask.execution.forecast import Group, makespan
 from cns_dask.execution.plan import MERGED_AT_ONCE, Stage, Step
 from cns_dask.settings import Grid
-from cns_dask.smoothing.communities import SWEEPS
+from cns_dask.smoothing.communities import CLIMBED, SWEEPS, climbed
 from cns_dask.smoothing.newton import ring_passes
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
 from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
@@ -40,10 +40,11 @@ FINAL_WIDTHS, WIDE_ROWS = (8, 4, 2), 2**20
 NARROW_ROWS = 2**20
 #: Time of a pass for each vector, by the bytes of a row of its block: relative to rows that fill a line of the cache.
 ROW_COSTS = {64: 1.0, 32: 1.4, 16: 1.8}
-#: Rows of a basin on average, at least (measured: 12 and more), and memory of a link between two basins.
+#: Rows of a basin on average, at least (measured: 12, and more in the ratio of the neighbors that are climbed),
+#: and memory of a link between two basins.
 ROWS_PER_BASIN, LINK_BYTES = 8, 16
 #: Rows and features of the largest sample on which borders of communities are examined.
-SAMPLE_ROWS, SAMPLE_FEATURES = 10_000, 100
+SAMPLE_ROWS, SAMPLE_FEATURES = 40_000, 100
 #: Chunks of neighbour distances that tell the intrinsic dimension, at most.
 SAMPLED_CHUNKS = 64
 
@@ -62,10 +63,16 @@ class SmoothingSizes:
     kept_rows: int  # rows at which the absorption of all candidates is kept while the grid is evaluated
     rows_per_walk_part: int  # rows of one part of a walk, a multiple of TILE_ROWS
     absorption_width: int  # clusters whose final absorption is solved together, at most
+    n_distinct: int = 0  # number of different rows; 0 if all differ, or copies count as different rows
     communities: bool = False  # whether communities are looked for
     tightens: bool = False  # whether what could win is evaluated once more, to the final tolerance
     #: Of the blocks of every k, and of the final absorption last, once it is known how many threads there are.
     widths: tuple[int, ...] | None = None
+
+    @property
+    def copies(self) -> float:
+        """Mean number of rows that are equal."""
+        return self.n_rows / self.n_distinct if self.n_distinct else 1.0
 
     @property
     def keeps_all_rows(self) -> bool:
@@ -318,20 +325,21 @@ def community_k(grid: Grid) -> int:
 def communities_stage(sizes: SmoothingSizes) -> Stage:
     """Find communities of basins: passes over the parts of one walk, and a task that examines their borders."""
     n, k, part = sizes.n_rows, community_k(sizes.grid), min(sizes.rows_per_walk_part, sizes.n_rows)
-    parts, n_basins = math.ceil(n / part), math.ceil(n / ROWS_PER_BASIN)
+    parts, n_basins = math.ceil(n / part), math.ceil(n * CLIMBED / (ROWS_PER_BASIN * climbed(n, k)))
     links = LINK_BYTES * min(n_basins * k, n * k)
     held = 8 * n + 6 * FLOAT_BYTES * part * k
     sample = 8 * FLOAT_BYTES * SAMPLE_ROWS * SAMPLE_FEATURES
     steps = (
+        Step("copies", 2, 5 * FLOAT_BYTES * n, work=n),
         Step("degrees", 1, 3 * FLOAT_BYTES * n, work=n * k),
-        Step("climb", parts, held, work=n * k, after=(0,)),
-        Step("basins", 1, 4 * FLOAT_BYTES * n, work=n, after=(1,)),
-        Step("links", 2 * parts, held + (MERGED_AT_ONCE + 2) * links, work=2 * n * k, after=(2,), recorded=False),
-        Step("group", 1, 3 * links + 2 * FLOAT_BYTES * n, work=n, after=(3,)),
-        Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(4,)),
-        Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(5,)),
+        Step("climb", parts, held, work=n * k, after=(1,)),
+        Step("basins", 1, 4 * FLOAT_BYTES * n, work=n, after=(2,)),
+        Step("links", 2 * parts, held + (MERGED_AT_ONCE + 2) * links, work=2 * n * k, after=(3,), recorded=False),
+        Step("group", 1, 3 * links + 2 * FLOAT_BYTES * n, work=n, after=(4,)),
+        Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(5,)),
+        Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(6,)),
     )
-    scratch = dict.fromkeys(("degrees", "uphill", "basins"), "int64")
+    scratch = dict.fromkeys(("first-at", "masses", "degrees", "uphill", "basins"), "int64") | {"reach": "float64"}
     scratch |= dict.fromkeys((*(f"settled-{at}" for at in range(SWEEPS + 1)), "members"), "int32")
     writes = tuple(ArrayPlan(name, (n,), (part,), dtype, scratch=True) for name, dtype in scratch.items())
     stored = ArrayPlan("communities", (n,), (sizes.rows_per_chunk,))
@@ -352,7 +360,9 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
         part = min(sizes.rows_per_walk_part, n)
         held, work = 8 * n + 4 * part * k, SWEEPS * n * k
         steps.insert(0, Step("settle", 2 + SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
+        steps.insert(0, Step("copies", 1, 5 * FLOAT_BYTES * n, work=n))
         arrays += [ArrayPlan(f"clusters-{at}", (n,), (part,), "int32", scratch=True) for at in range(SWEEPS + 1)]
+        arrays += [ArrayPlan(name, (n,), (part,), "int64", scratch=True) for name in ("first-at", "masses")]
     return Stage("absorption", tuple(steps), reads=_walk(sizes, k), writes=tuple(arrays))
 
 

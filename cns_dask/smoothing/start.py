@@ -40,6 +40,9 @@ from cns_dask.storage.chunks import row_slices
 from cns_dask.storage.layout import ArrayPlan
 from cns_dask.storage.records import recordable
 
+#: Rows that are put in order together where some rows are copies.
+ORDERED_ROWS = 2**18
+
 
 @recordable
 @dataclass(frozen=True)
@@ -103,6 +106,9 @@ def _find_order(run: Run, stage: RunningStage, order: StoredArray, positions: St
     if "cells/points" in writer:
         cells = tuple(writer.array(f"cells/{name}") for name in ("points", "rows", "starts"))
         pieces = [Piece(order_part, (*cells, rows[0], order), ((order, rows),)) for rows in order.regions()]
+        if "first_copy" in writer:  # the cells hold first rows
+            whole = (slice(None),)
+            pieces = [Piece(order_with_copies, (*cells, writer.array("first_copy"), order), ((order, whole),))]
     else:
         pieces = [Piece(order_and_write, (writer.array("graph/indices"), k, order), ((order, (slice(None),)),))]
     stage.run("order", pieces)
@@ -203,8 +209,26 @@ def _dimension(run: Run, stage: RunningStage, sizes: SmoothingSizes) -> float | 
 
 def order_part(points: ArrayLike, rows: ArrayLike, starts: ArrayLike, part: slice, target: StoredArray) -> None:
     """Number the rows of some cells."""
-    cells = np.searchsorted(np.asarray(starts[...]), np.arange(part.start, part.stop), side="right")
-    target[part] = np.asarray(rows[part])[order_in_cells(np.asarray(points[part]), cells)]
+    target[part] = np.asarray(rows[part])[order_in_cells(np.asarray(points[part]), _cells_at(starts, part))]
+
+
+def _cells_at(starts: ArrayLike, part: slice) -> IntArray:
+    """Return the cell of each of some positions."""
+    return np.searchsorted(np.asarray(starts[...]), np.arange(part.start, part.stop), side="right")
+
+
+def order_with_copies(
+    points: ArrayLike, rows: ArrayLike, starts: ArrayLike, first: ArrayLike, target: StoredArray
+) -> None:
+    """Number first rows as they lie in cells, and copies behind theirs."""
+    ordered = [
+        np.asarray(rows[part])[order_in_cells(np.asarray(points[part]), _cells_at(starts, part))]
+        for part in row_slices(rows.shape[0], ORDERED_ROWS)
+    ]
+    of_first = np.asarray(first[:])
+    place = np.empty(len(of_first), np.int64)
+    place[np.concatenate(ordered)] = np.arange(rows.shape[0])
+    target[:] = np.argsort(place[of_first], kind="stable")
 
 
 def order_and_write(indices: ArrayLike, n_neighbors: int, target: StoredArray) -> None:
@@ -244,12 +268,12 @@ def maxima_of_whole(neighbors: ArrayLike, limit: int | None) -> Candidates:
 
 def count_part(neighbors: ArrayLike, part: slice) -> tuple[IntArray, IntArray]:
     """Positions that some rows list, and how many of the rows list each."""
-    return _without_zeros(in_degrees(np.asarray(neighbors[part]), neighbors.shape[0]))
+    return without_zeros(in_degrees(np.asarray(neighbors[part]), neighbors.shape[0]))
 
 
 def add_counts(counts: list[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
     """The same of several parts together."""
-    return _without_zeros(_sum_of_counts(counts, 1 + max(int(positions[-1]) for positions, _ in counts)))
+    return without_zeros(_sum_of_counts(counts, 1 + max(int(positions[-1]) for positions, _ in counts)))
 
 
 def write_counts(counts: tuple[IntArray, IntArray], target: StoredArray) -> None:
@@ -264,7 +288,8 @@ def _sum_of_counts(counts: list[tuple[IntArray, IntArray]], n_rows: int) -> IntA
     return total
 
 
-def _without_zeros(degrees: IntArray) -> tuple[IntArray, IntArray]:
+def without_zeros(degrees: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the positions of degrees above 0, and these."""
     listed = np.flatnonzero(degrees)
     return listed, degrees[listed]
 

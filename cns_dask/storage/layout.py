@@ -99,6 +99,9 @@ LAYOUT: dict[str, ArraySpec] = {
         ("layer", "community"), "int64", "the cluster of each community if there are 1, 2, ... clusters"
     ),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
+    "first_copy": ArraySpec(
+        ("row",), "int64", "first row that equals each row, where some rows are copies", values=A_ROW
+    ),
     "graph/indices": ArraySpec(("row", "neighbor"), "int64", "nearest rows, the row itself first"),
     "graph/distances": ArraySpec(("row", "neighbor"), "float64", "distances to them"),
     "cells/centers": ArraySpec(
@@ -121,7 +124,7 @@ LAYOUT: dict[str, ArraySpec] = {
 }
 
 #: Arrays that not every result has: of rows that are not clustered, and of rows besides their graph.
-OPTIONAL = {"codes", "rows", "points", "graph/distances", "communities", "community_clusters"} | {
+OPTIONAL = {"codes", "rows", "points", "graph/distances", "communities", "community_clusters", "first_copy"} | {
     name for name in LAYOUT if name[:5] in ("cells", "trans")
 }
 #: Arrays that a finished store must have.
@@ -133,7 +136,7 @@ REQUIRED: dict[str | None, Set[str]] = {
 #: Dimensions that must be so much larger than another.
 LARGER = {"chosen": ("cluster", 0), "edge": ("cell", 1), "position": ("clustered", 0)}
 #: Arrays with a row for clustered rows only: where others were not clustered their first dimension is `clustered`.
-OF_CLUSTERED_ROWS = ("absorption", "communities", "points", "graph/indices", "graph/distances")
+OF_CLUSTERED_ROWS = ("absorption", "communities", "points", "first_copy", "graph/indices", "graph/distances")
 UNCOMPRESSED = ("cells/points", "cells/rows")  # searches map them, and noise does not compress
 GROUPS = sorted({name.partition("/")[0] for name in LAYOUT if "/" in name})  # in the group of a result
 
