@@ -33,6 +33,8 @@ from cns_dask.smoothing.communities import join, links_part, louvain, merged_lin
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
 STRUCTURE_ROWS, CENTER_ROWS = 2000, 40_000
+#: Rows for each different one, on average at most, among which samples without clusters are drawn.
+MOST_COPIES = 10
 #: Samples without clusters that the modularity is compared with: their rows in all, and their number.
 NULL_ROWS, NULL_SAMPLES = 6000, (3, 20)
 #: Depth of a dip between centers, in standard errors of the density.
@@ -63,18 +65,35 @@ def least_gap(n_links: float, n_rows: int, k: int) -> float:
     return max(SMALLEST_GAP, GAP_FACTOR * float(errors))
 
 
-def structure_ratio(rows: FloatArray) -> float:
-    """Divide the modularity of rows (m, d) by that of rows with the same marginals and rank correlations."""
+def structure_ratio(rows: FloatArray, counts: IntArray) -> float:
+    """Divide the modularity of rows (m, d) by that of rows with the same marginals and rank correlations.
+
+    Parameters
+    ----------
+    rows, counts
+        Different rows (m, d), and how often each stands in the data (m,).
+    """
     spread = np.ptp(rows, axis=0)
     rows = rows[:, spread > 1e-9 * spread.max(initial=0)]
     if rows.shape[1] == 0 or len(rows) < 3:
         return 1.0
-    rows = rows[np.lexsort(rows.T)]  # so that the answer does not depend on their order
+    order = np.lexsort(rows.T)  # so that the answer does not depend on their order
+    rows, counts = rows[order], counts[order]
     k = max(2, min(2 * int(np.log(len(rows))), len(rows) - 1))
     n_samples = int(np.clip(NULL_ROWS // len(rows), *NULL_SAMPLES))
     rng = np.random.default_rng(0)  # always the same: the answer does not depend on a seed
-    without = np.mean([_modularity_of(without_clusters(rows, rng), k) for _ in range(n_samples)])
-    return _modularity_of(rows, k) / float(without) if without > 0 else 1.0
+    most = MOST_COPIES * len(rows)
+    everything = np.repeat(rows, np.maximum(1, counts * most // max(int(counts.sum()), most)), axis=0)
+    nulls = (different_rows(without_clusters(everything, rng), len(rows)) for _ in range(n_samples))
+    without = np.mean([_modularity_of(*null, k) for null in nulls])
+    return _modularity_of(rows, counts, k) / float(without) if without > 0 else 1.0
+
+
+def different_rows(rows: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
+    """Return the first different rows, at most `limit` of them, and how often each stands among all."""
+    different, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    some = np.argsort(first)[:limit]
+    return different[some], counts[some]
 
 
 def without_clusters(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -89,11 +108,16 @@ def without_clusters(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     return np.take_along_axis(np.sort(rows, axis=0), ranks, axis=0)
 
 
-def _modularity_of(rows: FloatArray, k: int) -> float:
-    """Return the modularity of the communities of some rows, with k neighbors each."""
+def _modularity_of(rows: FloatArray, counts: IntArray, k: int) -> float:
+    """Return the modularity of the communities of different rows, with k neighbors each; `counts` of them are equal."""
+    k = min(k, len(rows) - 1)
+    from scipy.sparse import csr_matrix
+
     everything, rows = np.arange(len(rows)), np.ascontiguousarray(rows, dtype=np.float64)
     _, nearest = search_block(None, rows, everything, rows, slice(None), 0, k - 1)
-    links = links_part(np.concatenate([everything[:, None], nearest], axis=1), 0, everything, len(rows))
+    lists = np.concatenate([everything[:, None], nearest], axis=1)
+    links = links_part(lists, 0, everything, len(rows), None if counts.max() == 1 else counts)
+    links = links if counts.max() == 1 else csr_matrix(links.multiply(counts[:, None]))  # every copy has the same list
     links = links + links.T
     communities = louvain(links)
     return modularity(merged_links(links, communities, int(communities.max()) + 1).toarray().astype(float))

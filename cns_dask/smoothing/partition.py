@@ -272,8 +272,8 @@ def examine(
     members: StoredArray,
 ) -> Communities:
     """Join small communities, write that of every row, and find the clusters that have borders."""
-    counts: FloatArray = links.toarray().astype(np.float64)  # type: ignore[attr-defined]
-    labels, flows = without_small(np.asarray(labels[:]), counts, least)
+    between: FloatArray = links.toarray().astype(np.float64)  # type: ignore[attr-defined]
+    labels, flows = without_small(np.asarray(labels[:]), between, least)
     K = len(flows)
     members[:] = labels
     target[:] = labels[np.asarray(files.positions[:])]
@@ -282,15 +282,16 @@ def examine(
     reach = np.asarray(around.reach[:])
     places = np.arange(len(labels)) if around.copies is None else places_of(around.copies)
     places = places[np.argsort(reach[places], kind="stable")]  # so that samples do not depend on the order of rows
-    some = places[evenly(len(places), borders.CENTER_ROWS)]
-    rows = np.asarray(files.order[:])[some]
+    counts: IntArray = np.ones(len(places), np.int64) if around.copies is None else counts_of(around.copies, places)
+    sampled, order = evenly(len(places), borders.STRUCTURE_ROWS), np.asarray(files.order[:])
     if around.points is not None:
-        ratio = borders.structure_ratio(_rows_at(around.points, rows[evenly(len(rows), borders.STRUCTURE_ROWS)]))
+        ratio = borders.structure_ratio(_rows_at(around.points, order[places[sampled]]), counts[sampled])
     if around.dimension is not None and not walks_mix(around.dimension):
         groups, adds = split_scales(labels, files, around, candidates, K, places)
     elif around.points is not None and ratio is not None and ratio < LEAST_STRUCTURE_RATIO:
-        known = labels[some] >= 0
-        groups = borders.groups_between_dips(_rows_at(around.points, rows[known]), labels[some][known], flows)
+        some = places[evenly(len(places), borders.CENTER_ROWS)]  # without copies, which would look like peaks
+        some = some[labels[some] >= 0]
+        groups = borders.groups_between_dips(_rows_at(around.points, order[some]), labels[some], flows)
     clusters = hierarchy(flows, sizes, groups)
     return Communities(clusters, int(groups.max()) + 1, modularity(flows), ratio, adds)
 
@@ -343,6 +344,12 @@ def places_of(copies: Copies) -> IntArray:
     return np.flatnonzero(first == np.arange(len(first)))
 
 
+def counts_of(copies: Copies, places: IntArray) -> IntArray:
+    """Return how often the rows at some positions stand for a row of their own: a whole table twice is no more rows."""
+    masses: IntArray = np.asarray(copies.masses[:], np.int64)[places]
+    return np.asarray(masses // np.gcd.reduce(masses))
+
+
 def log_mass(neighbors: StoredArray, masses: IntArray) -> FloatArray:
     """Return the logarithm of the number of rows at the places on each list (n,)."""
     parts = (np.asarray(neighbors[part[0], :]) for part in neighbors.regions())
@@ -391,10 +398,8 @@ def evenly(n_rows: int, limit: int) -> IntArray:
 
 def _rows_at(points: ArrayLike, rows: IntArray) -> FloatArray:
     """Return some rows, in their order."""
-    by_number = np.argsort(rows)
-    found = np.empty((len(rows), points.shape[1]))
-    found[by_number] = np.asarray(points[rows[by_number], :], dtype=float)
-    return found
+    different, at = np.unique(rows, return_inverse=True)
+    return np.asarray(points[different, :], dtype=float)[at]
 
 
 def prominent_members(labels: ArrayLike, files: WalkFiles, n_clusters: int) -> IntArray:
