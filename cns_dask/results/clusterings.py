@@ -21,6 +21,7 @@ from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources, sources_of
 from cns_dask.smoothing.nodes import node_sets
 from cns_dask.smoothing.partition import settled_clusters
+from cns_dask.smoothing.reach import spread_reach
 from cns_dask.smoothing.scales import Basis, Evidence, Selection, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, solve_block, warn_if_not_converged
 from cns_dask.smoothing.walk import order_rows, positions_in, walk_on
@@ -159,5 +160,7 @@ def solve_on_graph(
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
     nodes = node_sets(walk, seed, lam, tol)[0]
     block = solve_block(walk, [positions[each] for each in sources], np.array([lam]), nodes, tol)
-    target[:, start : start + len(sources)] = (lam * block.values[0])[positions]
+    P = lam * block.values[0]
+    spread_reach(walk, P, lam)
+    target[:, start : start + len(sources)] = P[positions]
     return float(block.residuals.max())

@@ -36,6 +36,7 @@ from cns_dask.smoothing.plan import (
     tighten_stage,
     with_counts,
 )
+from cns_dask.smoothing.reach import spread_reach
 from cns_dask.smoothing.scales import Basis, Chain, Selection
 from cns_dask.smoothing.start import StoredWalk, WalkFiles, start_walks
 from cns_dask.storage.arrays import StoredArray
@@ -474,6 +475,7 @@ def solve_and_write(  # noqa: PLR0913, PLR0917 - the arguments of a task
         P[at] *= lam
     some = slice(start, start + len(positions))
     if target.ndim == 2:
+        spread_reach(walk.open(), P[0], lams[0])
         target[:, some] = P[0][np.asarray(walk.positions[:])]
     else:
         target[:, some] = P.transpose(0, 2, 1)

@@ -31,6 +31,8 @@ class Clustering:
     confidence: ArrayLike  # 0 where no cluster is preferred to 1 where only one is in reach (row,)
 
 
+#: Absorption below which all memberships of a row are rounded to 1/K, and the absorption itself tells its cluster.
+ROUNDED = 1e-12
 NOISE = -1  # label of a row that no cluster reaches, where such rows are marked
 
 
@@ -54,7 +56,8 @@ def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None, *, noi
     total = chances.sum(axis=1)
     share = np.divide(chances.max(axis=1), total, out=np.full(len(P), 1 / K), where=total > 0)
     confidence = np.ones(len(P)) if K == 1 else (share - 1 / K) / (1 - 1 / K)
-    labels = F.argmax(axis=1) if numbers is None else np.sort(numbers)[F.argmax(axis=1)]
+    largest = np.where(chances.max(axis=1) > ROUNDED, F.argmax(axis=1), chances.argmax(axis=1))
+    labels = largest if numbers is None else np.sort(numbers)[largest]
     if noise:
         labels = np.where(total > 0, labels, NOISE)
     return Clustering(F, labels, np.clip(confidence, 0, 1))
