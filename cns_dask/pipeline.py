@@ -182,11 +182,11 @@ def learn_clusters(job: Job, settings: Settings, run: Run) -> Learned:
     if job.merges_copies:
         n_distinct = run.load("copies") or run.save("copies", find_copies(run, job.graph_sizes), drop_scratch=False)
         job = job.with_distinct(n_distinct)
+    if transform is not None:
+        store_transform(transform, run.writer)
     graph = run.load("graph", job.graph_arrays) or run.save("graph", find_graph(job, settings, transform, run))
     grid = run.load("grid", ("absorption",)) or run.save("grid", find_clusters(job, settings, run))
     run.writer.describe_graph(**graph.as_attributes())
-    if transform is not None:
-        store_transform(transform, run.writer)
     return Learned(job, transform, grid)
 
 

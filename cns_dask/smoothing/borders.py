@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.neighbors.exact import search_block
-from cns_dask.smoothing.communities import join, links_part, louvain, merged_links, modularity
+from cns_dask.smoothing.communities import LEAST_STRUCTURE_RATIO, join, links_part, louvain, merged_links, modularity
 
 #: Rows of the samples on which structure is measured, and on which dips between centers are looked for.
 STRUCTURE_ROWS, CENTER_ROWS = 2000, 40_000
@@ -108,8 +108,27 @@ def without_clusters(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     return np.take_along_axis(np.sort(rows, axis=0), ranks, axis=0)
 
 
+def number_of_clusters(rows: FloatArray) -> int:
+    """Return how many communities of some rows (m, d) have borders, without a fit."""
+    rows = np.unique(rows, axis=0)
+    spread = np.ptp(rows, axis=0)
+    rows = rows[:, spread > 1e-9 * spread.max(initial=0)]
+    if rows.shape[1] == 0 or len(rows) < 3:
+        return 1
+    counts = np.ones(len(rows), np.int64)
+    communities, links = _communities_of(rows, counts, 2 * int(np.log(len(rows))))
+    if structure_ratio(rows, counts) >= LEAST_STRUCTURE_RATIO:
+        return len(links)
+    return int(groups_between_dips(rows, communities, links).max()) + 1
+
+
 def _modularity_of(rows: FloatArray, counts: IntArray, k: int) -> float:
     """Return the modularity of the communities of different rows, with k neighbors each; `counts` of them are equal."""
+    return modularity(_communities_of(rows, counts, k)[1])
+
+
+def _communities_of(rows: FloatArray, counts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
+    """Return the communities of different rows, and the links between these."""
     k = min(k, len(rows) - 1)
     from scipy.sparse import csr_matrix
 
@@ -120,7 +139,7 @@ def _modularity_of(rows: FloatArray, counts: IntArray, k: int) -> float:
     links = links if counts.max() == 1 else csr_matrix(links.multiply(counts[:, None]))  # every copy has the same list
     links = links + links.T
     communities = louvain(links)
-    return modularity(merged_links(links, communities, int(communities.max()) + 1).toarray().astype(float))
+    return communities, merged_links(links, communities, int(communities.max()) + 1).toarray().astype(float)
 
 
 def groups_between_dips(rows: FloatArray, labels: IntArray, links: FloatArray) -> IntArray:

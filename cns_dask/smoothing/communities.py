@@ -7,9 +7,10 @@ basins are merged, and single rows move only in the end:
 1. *Basins.* Every row steps to the neighbor of largest in-degree among its first `CLIMBED`, again and again, until it
    reaches a local maximum: the top of its basin. Copies of a row are in its basin.
 2. *Links.* S = k (W + W^T), summed over pairs of basins: a small graph of integer weights, with loops.
-3. *Communities* of that graph: the partition of largest modularity (Louvain's method).
-4. *Settling.* Rows move to the community that their neighbors name most often, in `SWEEPS` passes over the graph. This
-   is the gain in modularity with W alone: a pass reads the lists of a part and the labels of all rows.
+3. *Communities* of that graph: the partition of largest modularity (Louvain's method), and their parts: the finest
+   level with at most `MOST_PARTS` of them. More clusters than communities are made of these.
+4. *Settling.* Rows move to the part that their neighbors name most often, in `SWEEPS` passes over the graph. This is
+   the gain in modularity with W alone: a pass reads the lists of some rows and the labels of all.
 
 Weights are integers and nodes are visited in the order of their density, so the communities depend neither on rounding,
 chunks or threads, nor on the order of rows.
@@ -38,6 +39,8 @@ CLIMBED = 5
 WIDE_ROWS = 2**21
 #: Units of the weight of a link where rows have copies.
 LINK_UNITS = 2**16
+#: Parts of communities, at most, from which clusters of any number are joined.
+MOST_PARTS = 256
 #: Passes over all rows in which they settle. Six instead of three change the mean AMI by less than 0.3.
 SWEEPS = 3
 #: Passes over the nodes of a graph of basins, at most.
@@ -51,11 +54,12 @@ TIE = 1e-9
 class Communities:
     """The communities of a graph, and which of their borders are real."""
 
-    clusters: IntArray  # cluster of every community if there are K of them (K, community)
+    clusters: IntArray  # cluster of every part of a community if there are K of them (K, part)
     n_clusters: int  # clusters that have borders
     modularity: float
     ratio: float | None  # modularity relative to rows without clusters; None without rows
     adds_borders: bool = False  # in few dimensions: whether dips in density split clusters of the scales
+    hint: str = ""  # where no border is found: what another treatment of the features would show
 
     @property
     def stand(self) -> bool:
@@ -169,8 +173,10 @@ def modularity(links: FloatArray) -> float:
     return float(np.trace(links) / total - ((links.sum(axis=1) / total) ** 2).sum()) if total > 0 else 0.0
 
 
-def louvain(links: csr_matrix) -> IntArray:
+def louvain(links: csr_matrix, most: int | None = None) -> IntArray:
     """Return the community of every node of a graph with symmetric integer weights (b, b), by Louvain's method.
+
+    With `most` the method ends as soon as there are at most as many communities: each is a part of a final one.
 
     Examples
     --------
@@ -179,15 +185,16 @@ def louvain(links: csr_matrix) -> IntArray:
     array([0, 0, 1, 1])
     """
     communities, graph = np.arange(links.shape[0]), links
-    while True:
+    while most is None or graph.shape[0] > most:
         labels = np.arange(graph.shape[0])
         graph.sort_indices()
         move_nodes(graph.indptr, graph.indices, graph.data, np.asarray(graph.sum(axis=1), float).ravel(), labels)
         present, labels = np.unique(labels, return_inverse=True)
         communities = labels[communities]
         if len(present) == graph.shape[0]:
-            return np.asarray(communities)
+            break
         graph = merged_links(graph, labels, len(present))
+    return np.asarray(communities)
 
 
 def merged_links(links: csr_matrix, groups: IntArray, n_groups: int) -> csr_matrix:
@@ -285,20 +292,21 @@ def move_nodes(
 
 
 def hierarchy(links: FloatArray, sizes: ArrayLike, groups: IntArray) -> IntArray:
-    """Return the cluster of every community (K, community) for K = 1, 2, ... clusters, one nested in the next.
+    """Return the cluster of every part of a community (K, part) for K = 1, 2, ... clusters, one nested in the next.
 
-    Communities are joined by their links relative to what their weights let expect, first those of one of the `groups`
-    (community,), then these. Clusters are numbered by their `sizes`, the largest first.
+    Parts are joined by their links relative to what their weights let expect: first those that are in one group at all
+    levels of `groups` (level, part), each coarser than the one before. Clusters are numbered by their `sizes`, the
+    largest first.
 
     Examples
     --------
     >>> links = np.array([[9.0, 1.0, 0.0], [1.0, 9.0, 2.0], [0.0, 2.0, 9.0]])
-    >>> hierarchy(links, np.array([5, 4, 3]), np.array([0, 0, 1]))
+    >>> hierarchy(links, np.array([5, 4, 3]), np.array([[0, 0, 1]]))
     array([[0, 0, 0],
            [0, 0, 1],
            [0, 1, 2]])
     """
-    K, cluster, group = len(links), np.arange(len(links)), groups.copy()
+    K, cluster = len(links), np.arange(len(links))
     clusters = np.zeros((K, K), np.int64)
     links = links.copy()
     for n_clusters in range(K, 0, -1):
@@ -307,17 +315,17 @@ def hierarchy(links: FloatArray, sizes: ArrayLike, groups: IntArray) -> IntArray
         clusters[n_clusters - 1] = np.argsort(present)[np.searchsorted(np.sort(present), cluster)]
         if n_clusters == 1:
             break
-        first, second = next_join(links, np.unique(cluster), group)
+        first, second = next_join(links, np.unique(cluster), groups)
         join(links, first, second)
         cluster[cluster == second] = first
     return clusters
 
 
-def next_join(links: FloatArray, present: IntArray, group: IntArray) -> tuple[int, int]:
-    """Return the two clusters to join: of one group before others, then by their linkage."""
+def next_join(links: FloatArray, present: IntArray, groups: IntArray) -> tuple[int, int]:
+    """Return the two clusters to join: those of one group at most levels, then by their linkage."""
     weights = links.sum(axis=1)[present]
     linkage = links[np.ix_(present, present)] / np.maximum(np.outer(weights, weights), np.finfo(float).tiny)
-    linkage += group[present][:, None] == group[present][None, :]  # linkages are far below 1
+    linkage += (groups[:, present, None] == groups[:, None, present]).sum(axis=0)  # linkages are far below 1
     linkage[np.tril_indices(len(present))] = -1
     first, second = np.unravel_index(int(linkage.argmax()), linkage.shape)
     return int(present[first]), int(present[second])

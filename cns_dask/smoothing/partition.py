@@ -3,7 +3,10 @@
 Rows are numbered by their position in the walk until the communities are stored.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from cns_dask.smoothing.borders import LinkDensities
 from cns_dask.smoothing.candidates import in_degrees
 from cns_dask.smoothing.communities import (
     LEAST_STRUCTURE_RATIO,
+    MOST_PARTS,
     SWEEPS,
     Communities,
     add_links,
@@ -22,6 +26,7 @@ from cns_dask.smoothing.communities import (
     links_part,
     louvain,
     mass_degrees,
+    merged_links,
     modularity,
     settle_part,
     uphill_part,
@@ -33,6 +38,11 @@ from cns_dask.storage.arrays import StoredArray
 from cns_dask.storage.chunks import row_slices
 from cns_dask.storage.store import ResultWriter
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+#: Smallest norm and deviation that rows and features are divided by.
+TINY = float(np.finfo(np.float64).tiny)
 #: Rows whose links are sampled for the density at borders.
 LINK_ROWS = 20_000
 
@@ -44,7 +54,8 @@ class Surroundings:
     points: ArrayLike | None
     reach: ArrayLike  # distance to the last neighbor of each row, by position
     dimension: float | None  # intrinsic dimension
-    copies: "Copies | None" = None  # None if all rows differ
+    copies: Copies | None = None  # None if all rows differ
+    scale: FloatArray | None = None  # divided out of the features; None if they were projected too
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Copies:
     first: ArrayLike
     masses: ArrayLike
 
-    def loaded(self) -> "Copies":
+    def loaded(self) -> Copies:
         """Return them in memory."""
         return Copies(np.asarray(self.first[:]), np.asarray(self.masses[:]))
 
@@ -90,7 +101,7 @@ def find_communities(
         links = _links(stage, files, basins, n_basins, copies)
         labels = stage.create("settled-0")
         write = Piece(group_basins, (links, basins, labels), ((labels, (slice(None),)),))
-        (n_groups,) = stage.run("group", [write])
+        ((n_groups, communities),) = stage.run("group", [write])
         for sweep in range(1, SWEEPS + 1):
             labels = _settle(stage, files, labels, n_groups, f"settled-{sweep}", copies)
         links = _links(stage, files, labels, n_groups, copies)
@@ -100,7 +111,7 @@ def find_communities(
         whole = (slice(None),)
         piece = Piece(
             examine,
-            (links, labels, files, around, candidates, least, target, members),
+            (links, labels, communities, files, around, candidates, least, target, members),
             ((target, whole), (members, whole)),
         )
         (found,) = stage.run("borders", [piece])
@@ -122,7 +133,9 @@ def _surroundings(stage: RunningStage, writer: ResultWriter, files: WalkFiles, d
     stage.run("copies", [Piece(write_reach, (distances, files, reach), ((reach, (slice(None),)),), "reach")])
     copies = _copies(stage, writer.array("first_copy"), files) if "first_copy" in writer else None
     points = writer.array("points") if "points" in writer else None
-    return Surroundings(points, reach, dimension if has_distances else None, copies)
+    is_known = "transform/scale" in writer and "transform/components" not in writer
+    scale = np.asarray(writer.array("transform/scale")[:]) if is_known else None
+    return Surroundings(points, reach, dimension if has_distances else None, copies, scale)
 
 
 def _climb(stage: RunningStage, files: WalkFiles, around: Surroundings) -> tuple[StoredArray, int]:
@@ -140,7 +153,7 @@ def _climb(stage: RunningStage, files: WalkFiles, around: Surroundings) -> tuple
     return basins, n_basins
 
 
-def _links(stage: RunningStage, files: WalkFiles, groups: StoredArray, n_groups: int, copies: Copies | None) -> object:
+def _links(stage: RunningStage, files: WalkFiles, groups: StoredArray, n_groups: int, copies: Copies | None) -> Any:
     """Return a task that counts the links between groups of rows, in both directions."""
     parts = [
         stage.delayed("links", count_links, files.neighbors, part[0], groups, n_groups, copies)
@@ -160,30 +173,6 @@ def _settle(
     ]
     stage.run("settle", pieces)
     return target
-
-
-def settle_members(
-    stage: RunningStage,
-    files: WalkFiles,
-    members: StoredArray,
-    clusters: IntArray,
-    first_copy: StoredArray | None,
-) -> StoredArray:
-    """Return the cluster of every row by position, from the clusters (community,) of a partition.
-
-    Where communities were joined, rows settle once more. It takes a moment, so a resumed run repeats it.
-    """
-    n_clusters = int(clusters.max()) + 1
-    copies = None if first_copy is None else _copies(stage, first_copy, files)
-    labels = stage.create("clusters-0")
-    stage.compute([stage.delayed("settle", write_clusters, members, clusters, labels)])
-    for sweep in range(1, SWEEPS + 1) if n_clusters < len(clusters) else ():
-        target, lists = stage.create(f"clusters-{sweep}"), files.neighbors
-        parts = [part[0] for part in lists.regions()]
-        shared = labels, n_clusters, copies, target
-        stage.compute([stage.delayed("settle", settle_rows, lists, part, *shared) for part in parts])
-        labels = target
-    return labels
 
 
 def write_reach(distances: ArrayLike | None, files: WalkFiles, target: StoredArray) -> None:
@@ -229,18 +218,22 @@ def write_basins(uphill: ArrayLike, reach: ArrayLike, copies: Copies | None, tar
     return len(tops)
 
 
-def count_links(neighbors: ArrayLike, part: slice, groups: ArrayLike, n_groups: int, copies: Copies | None) -> object:
+def count_links(
+    neighbors: ArrayLike, part: slice, groups: ArrayLike, n_groups: int, copies: Copies | None
+) -> csr_matrix:
     """Count the links of some rows between groups."""
     lists = np.asarray(neighbors[part, :])
     links = links_part(lists, part.start, np.asarray(groups[:]), n_groups, masses_of(copies))
-    return (links + links.T).tocsr()
+    both: csr_matrix = (links + links.T).tocsr()
+    return both
 
 
-def group_basins(links: object, basins: ArrayLike, target: StoredArray) -> int:
-    """Write the community of every row from those of the basins; return their number."""
-    communities = louvain(links)  # type: ignore[arg-type]
-    target[:] = communities[np.asarray(basins[:])]
-    return int(communities.max()) + 1
+def group_basins(links: csr_matrix, basins: ArrayLike, target: StoredArray) -> tuple[int, IntArray]:
+    """Write the part of a community that every row is in; return the number of parts, and the community of each."""
+    parts = louvain(links, MOST_PARTS)
+    n_parts = int(parts.max()) + 1
+    target[:] = parts[np.asarray(basins[:])]
+    return n_parts, louvain(merged_links(links, parts, n_parts))
 
 
 def settle_rows(
@@ -251,19 +244,15 @@ def settle_rows(
     target[part] = settle_part(lists, part.start, np.asarray(labels[:]), n_groups, masses_of(copies))
 
 
-def write_clusters(members: ArrayLike, clusters: IntArray, target: StoredArray) -> None:
-    """Write the cluster of every row from that of its community."""
-    target[:] = clusters_of(np.asarray(members[:]), clusters)
-
-
 def clusters_of(communities: IntArray, clusters: IntArray) -> IntArray:
     """Return the cluster of every row; -1 where it has no community."""
     return np.append(clusters, -1)[communities]
 
 
-def examine(
-    links: object,
+def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
+    links: csr_matrix,
     labels: ArrayLike,
+    communities: IntArray,
     files: WalkFiles,
     around: Surroundings,
     candidates: tuple[IntArray, IntArray] | None,
@@ -271,33 +260,70 @@ def examine(
     target: StoredArray,
     members: StoredArray,
 ) -> Communities:
-    """Join small communities, write that of every row, and find the clusters that have borders."""
-    between: FloatArray = links.toarray().astype(np.float64)  # type: ignore[attr-defined]
-    labels, flows = without_small(np.asarray(labels[:]), between, least)
-    K = len(flows)
-    members[:] = labels
-    target[:] = labels[np.asarray(files.positions[:])]
-    sizes = np.bincount(labels[labels >= 0], minlength=K)
-    ratio, groups, adds = None, np.arange(K), False
-    reach = np.asarray(around.reach[:])
+    """Join small parts of communities, write that of every row, and find the communities that have borders."""
+    parts, flows, kept = without_small(np.asarray(labels[:]), links.toarray().astype(np.float64), least)
+    K, communities = len(flows), np.unique(communities[kept], return_inverse=True)[1]
+    members[:] = parts
+    target[:] = parts[np.asarray(files.positions[:])]
+    sizes = np.bincount(parts[parts >= 0], minlength=K)
+    member = (communities[None, :] == np.arange(communities.max() + 1)[:, None]).astype(float)
+    joined = member @ flows @ member.T
+    ratio, groups, adds = find_borders(clusters_of(parts, communities), joined, files, around, candidates)
+    clusters = hierarchy(flows, sizes, np.stack([communities, groups[communities]]))
+    n_clusters = int(groups.max()) + 1
+    hint = "" if n_clusters > 1 else hint_of(files, around)
+    return Communities(clusters, n_clusters, modularity(joined), ratio, adds, hint)
+
+
+def hint_of(files: WalkFiles, around: Surroundings) -> str:
+    """Say what another treatment of the features would show, from a sample of the rows; nothing if that is no more."""
+    if around.points is None or not walks_mix(around.dimension):
+        return ""
+    order, scale = np.asarray(files.order[:]), around.scale
+    rows = _rows_at(around.points, order[evenly(len(order), borders.STRUCTURE_ROWS)])
+    treated = {"metric='cosine'": rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), TINY)}
+    if scale is not None:
+        is_scaled = not np.allclose(scale, scale[0])
+        treated[f"scale={not is_scaled}"] = rows * scale if is_scaled else rows / np.maximum(rows.std(axis=0), TINY)
+    found = {name: borders.number_of_clusters(each) for name, each in treated.items()}
+    shown = [f"{name} there would be {number}" for name, number in found.items() if number > 1]
+    return f"With {', and with '.join(shown)}." if shown else ""
+
+
+def find_borders(
+    labels: IntArray,
+    flows: FloatArray,
+    files: WalkFiles,
+    around: Surroundings,
+    candidates: tuple[IntArray, IntArray] | None,
+) -> tuple[float | None, IntArray, bool]:
+    """Group communities without a border between them.
+
+    Return the modularity relative to data without clusters, the group of every community, and whether dips in density
+    separate more clusters than scales do. `labels` are the communities of the rows by position, `flows` their links.
+    """
+    ratio, groups, adds = None, np.arange(len(flows)), False
+    reach, order = np.asarray(around.reach[:]), np.asarray(files.order[:])
     places = np.arange(len(labels)) if around.copies is None else places_of(around.copies)
     places = places[np.argsort(reach[places], kind="stable")]  # so that samples do not depend on the order of rows
-    counts: IntArray = np.ones(len(places), np.int64) if around.copies is None else counts_of(around.copies, places)
-    sampled, order = evenly(len(places), borders.STRUCTURE_ROWS), np.asarray(files.order[:])
     if around.points is not None:
+        counts: IntArray = np.ones(len(places), np.int64) if around.copies is None else counts_of(around.copies, places)
+        sampled = evenly(len(places), borders.STRUCTURE_ROWS)
         ratio = borders.structure_ratio(_rows_at(around.points, order[places[sampled]]), counts[sampled])
     if around.dimension is not None and not walks_mix(around.dimension):
-        groups, adds = split_scales(labels, files, around, candidates, K, places)
+        groups, adds = split_scales(labels, files, around, candidates, len(flows), places)
     elif around.points is not None and ratio is not None and ratio < LEAST_STRUCTURE_RATIO:
         some = places[evenly(len(places), borders.CENTER_ROWS)]  # without copies, which would look like peaks
         some = some[labels[some] >= 0]
         groups = borders.groups_between_dips(_rows_at(around.points, order[some]), labels[some], flows)
-    clusters = hierarchy(flows, sizes, groups)
-    return Communities(clusters, int(groups.max()) + 1, modularity(flows), ratio, adds)
+    return ratio, groups, adds
 
 
-def without_small(labels: IntArray, links: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-    """Join communities of fewer than `least` rows to those they have most links with; -1 if they have none."""
+def without_small(labels: IntArray, links: FloatArray, least: int) -> tuple[IntArray, FloatArray, IntArray]:
+    """Join groups of fewer than `least` rows to those they have most links with; -1 if they have none.
+
+    Return the group of every row, the links between groups, and the former number of each.
+    """
     sizes = np.bincount(labels, minlength=len(links)).astype(float)
     group = join_small(links, sizes, least)
     if (group < 0).all():
@@ -305,7 +331,7 @@ def without_small(labels: IntArray, links: FloatArray, least: int) -> tuple[IntA
     present, joined = np.unique(group[group >= 0]), np.full(len(group), -1)
     joined[group >= 0] = np.searchsorted(present, group[group >= 0])
     member = (joined[None, :] == np.arange(len(present))[:, None]).astype(float)
-    return joined[labels], member @ links @ member.T
+    return joined[labels], member @ links @ member.T, present
 
 
 def split_scales(
@@ -373,17 +399,6 @@ def majority(communities: IntArray, clusters: IntArray, n_communities: int) -> I
     return np.asarray(counts.argmax(axis=1))
 
 
-def settled_clusters(
-    neighbors: IntArray, communities: IntArray, clusters: IntArray, first_copy: IntArray | None = None
-) -> IntArray:
-    """Return the cluster of every row from the clusters (community,) of a partition: see `settle_members`."""
-    labels, n_clusters = clusters_of(communities, clusters), int(clusters.max()) + 1
-    masses = None if first_copy is None else np.bincount(first_copy, minlength=len(first_copy))[first_copy]
-    for _ in range(SWEEPS) if n_clusters < len(clusters) else ():
-        labels = settle_part(neighbors, 0, labels, n_clusters, masses)
-    return labels
-
-
 def evenly(n_rows: int, limit: int) -> IntArray:
     """Return at most `limit` evenly spaced numbers below `n_rows`.
 
@@ -402,11 +417,12 @@ def _rows_at(points: ArrayLike, rows: IntArray) -> FloatArray:
     return np.asarray(points[different, :], dtype=float)[at]
 
 
-def prominent_members(labels: ArrayLike, files: WalkFiles, n_clusters: int) -> IntArray:
+def prominent_members(members: ArrayLike, clusters: IntArray, files: WalkFiles) -> IntArray:
     """Return the row of largest in-degree in each cluster, the first of several."""
-    of_rows, rows, neighbors = np.asarray(labels[:]), np.asarray(files.order[:]), files.neighbors
+    of_rows, rows = clusters_of(np.asarray(members[:]), clusters), np.asarray(files.order[:])
+    neighbors = files.neighbors
     degrees = np.zeros(len(rows), np.int64)
     for part in neighbors.regions():
         degrees += in_degrees(np.asarray(neighbors[part]), len(rows))
     by_degree = np.lexsort((rows, -degrees))
-    return np.array([rows[by_degree[np.argmax(of_rows[by_degree] == each)]] for each in range(n_clusters)])
+    return np.array([rows[by_degree[np.argmax(of_rows[by_degree] == each)]] for each in range(int(clusters.max()) + 1)])

@@ -77,6 +77,8 @@ LEAST_BORDERS = 0.1
 HARDLY_EVER = 0.01
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
 MIXING_DIMENSION = 3.0
+#: Weight of the start solution for communities, at least: walks of more steps would undo their borders.
+COMMUNITY_LAM = 0.1
 #: Relative difference of numbers of clusters up to which they count as near.
 NEAR = 0.1
 #: Smaller rates are those of groups that exchange no walks.
@@ -307,6 +309,7 @@ class Selection:
     evidence: float  # evidence for the K of the paper's choice, or one near it
     communities: Choice | None = None  # None if they were not looked for
     ratio: float | None = None  # modularity of the communities relative to data without clusters
+    hint: str = ""  # what another treatment of the features would show, where no community has a border
 
 
 @dataclass(frozen=True)
@@ -336,8 +339,9 @@ class Basis:
         if self.communities is None or (n_clusters or 1) > len(self.communities.clusters):
             return None
         K = min(self.communities.n_clusters, self.grid.max_scale) if n_clusters is None else n_clusters
-        k = self.grid.ks[min(1, len(self.grid.ks) - 1)]
-        return Choice(k, self.grid.lams[-1], K, self.communities.modularity, None, "communities")
+        k, lams = self.grid.ks[min(1, len(self.grid.ks) - 1)], self.grid.lams
+        lam = lams[-1] if len(lams) == 1 else max(lams[-1], COMMUNITY_LAM)
+        return Choice(k, lam, K, self.communities.modularity, None, "communities")
 
     def whole(self, structure: float) -> Choice:
         """One cluster, because of so little evidence for more."""
@@ -368,9 +372,9 @@ def select(basis: Basis, selection: str, *, n_clusters: int | None = None) -> Se
     used, why = _chosen(basis, selection, basis.paper() or first, of_all)
     if n_clusters is not None and used.n_clusters != n_clusters:
         used, why = _with_number(basis, selection, first, scales, n_clusters), "n_clusters was given"
-    ratio = None if basis.communities is None else basis.communities.ratio
+    ratio, hint = (None, "") if (found := basis.communities) is None else (found.ratio, found.hint)
     near = evidence.near(first.n_clusters)
-    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, near, communities, ratio)
+    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, near, communities, ratio, hint)
 
 
 def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None) -> tuple[Choice, str]:

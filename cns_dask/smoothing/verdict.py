@@ -124,9 +124,11 @@ def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
     used = selection.used
     if used.n_clusters == 1 and used.selection == "scales":
         advice = " If there may be more, raise max_clusters." if selection.paper.n_clusters == grid.max_clusters else ""
+        tried = "no community has a border, and " if selection.communities is not None else ""
+        hint = f" {selection.hint}" if selection.hint else ""
         return (
-            f"1 cluster: no number of clusters up to {grid.max_scale} stands out from data without structure (evidence "
-            f"{selection.structure:.1f}, and {least_structure(selection.dimension)} is needed).{advice}"
+            f"1 cluster: {tried}no number of clusters up to {grid.max_scale} stands out from data without structure "
+            f"(evidence {selection.structure:.1f}, and {least_structure(selection.dimension)} is needed).{hint}{advice}"
         )
     number = clusters_in_words(used.n_clusters)
     if used.n_clusters == _largest(used, grid):

@@ -94,9 +94,9 @@ LAYOUT: dict[str, ArraySpec] = {
     "absorption": ArraySpec(
         ("row", "chosen"), "float64", "P: chance that a walk from the row is absorbed where a cluster is represented"
     ),
-    "communities": ArraySpec(("row",), "int32", "community of every row; -1 if it is in none"),
+    "communities": ArraySpec(("row",), "int32", "part of a community that every row is in; -1 for none"),
     "community_clusters": ArraySpec(
-        ("layer", "community"), "int64", "the cluster of each community if there are 1, 2, ... clusters"
+        ("layer", "community"), "int64", "the cluster of each part if there are 1, 2, ... clusters"
     ),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "first_copy": ArraySpec(
