@@ -195,13 +195,13 @@ def search_cells(
     return nearest
 
 
-def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int) -> tuple[FloatArray, IntArray]:
-    """Distances and row numbers of the nearest rows of some rows from outside (m, k)."""
+def search_new_rows(queries: FloatArray, cells: Cells, n_neighbors: int, n_rows: int) -> tuple[FloatArray, IntArray]:
+    """Distances and row numbers, below `n_rows`, of the nearest rows of some rows from outside (m, k)."""
     points = shifted(queries, np.asarray(cells.offset[...]))
     own = nearest_centers(points, np.asarray(cells.centers[...]))
     order = np.argsort(own, kind="stable")
     found = search_cells(points[order], np.full(len(points), -1), own[order], cells, n_neighbors)
-    if found[1].min(initial=-1) < -1 or found[1].max(initial=-1) >= cells.rows.shape[0]:
+    if found[1].min(initial=-1) < -1 or found[1].max(initial=-1) >= n_rows:
         raise NotAResultError("This is not a result of cns_dask: its cells hold rows that do not exist.")
     nearest = with_roots(found)
     back = np.argsort(order)

@@ -20,7 +20,7 @@ from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice
 from cns_dask.smoothing.grid import Sources, sources_of
 from cns_dask.smoothing.nodes import node_sets
-from cns_dask.smoothing.partition import clusters_of
+from cns_dask.smoothing.partition import settled_clusters
 from cns_dask.smoothing.reach import spread_reach
 from cns_dask.smoothing.scales import Basis, Evidence, Selection, best_scale, select
 from cns_dask.smoothing.solver import BLOCK_WIDTHS, solve_block, warn_if_not_converged
@@ -48,7 +48,9 @@ def choice_at(
 ) -> Choice:
     """What a fit with these settings would have chosen, or with a given number of clusters."""
     basis = Basis(store.read("criterion"), evidence, grid, stored_communities(store, selection))
-    if n_clusters is not None and basis.paper(n_clusters) is None and best_scale(evidence, grid, [n_clusters]) is None:
+    if n_clusters is not None and not any(
+        (basis.paper(n_clusters), best_scale(evidence, grid, [n_clusters]), basis.in_communities(n_clusters))
+    ):
         raise InvalidSettingError(f"There are no {n_clusters} clusters: there are fewer candidates. Use fewer.")
     if settings.selection == "communities" and basis.communities is None:
         raise InvalidSettingError(
@@ -86,7 +88,8 @@ def absorption_at(store: ResultStore, choice: Choice, sources: Sources, tol: flo
     by_cluster: Sequence[IntArray | int] = range(choice.n_clusters)
     members = None
     if choice.selection == "communities":
-        members = store.array("communities"), store.read("community_clusters")[choice.n_clusters - 1]
+        first = store.array("first_copy") if "first_copy" in store else None
+        members = store.array("communities"), store.read("community_clusters")[choice.n_clusters - 1], first
     else:
         by_cluster = sources.by_cluster()
     owner = None
@@ -138,7 +141,7 @@ def solve_on_graph(
     indices: ArrayLike,
     choice: Choice,
     sources: Sequence[IntArray | int],
-    members: tuple[ArrayLike, IntArray] | None,
+    members: tuple[ArrayLike, IntArray, ArrayLike | None] | None,
     tol: float,
     seed: int,
     target: StoredArray,
@@ -146,11 +149,14 @@ def solve_on_graph(
 ) -> float:
     """Solve for the representatives of some clusters on a stored graph and write P = lam x; the largest residual.
 
-    With `members`, the part of a community that every row is in, and the cluster of every part, `sources` are numbers
-    of clusters.
+    With `members`, the part of a community that every row is in, the cluster of every part, and the first copies of
+    rows, `sources` are numbers of clusters.
     """
     if members is not None:
-        of_rows = clusters_of(np.asarray(members[0][:]), members[1])
+        parts, clusters, first = members
+        copies = None if first is None else np.asarray(first[:])
+        lists = np.asarray(indices[:])[:, : choice.n_neighbors]
+        of_rows = settled_clusters(lists, np.asarray(parts[:]), clusters, copies)
         sources = [np.flatnonzero(of_rows == each) for each in sources]
     n_neighbors, lam = choice.n_neighbors, choice.lam
     order = order_rows(walk_on(indices, n_neighbors).neighbors)

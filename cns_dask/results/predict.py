@@ -206,7 +206,7 @@ class LoadedModel:
         k = self.choice.n_neighbors
         if self.cells is None:
             return search_everywhere(queries, self.points, k, self.first_copy)
-        return search_new_rows(queries, self.cells, k)
+        return search_new_rows(queries, self.cells, k, self.points.shape[0])
 
 
 def predict(result: Result, new: Any, **options: Any) -> Clustering:

@@ -185,7 +185,7 @@ def louvain(links: csr_matrix, most: int | None = None) -> IntArray:
     array([0, 0, 1, 1])
     """
     communities, graph = np.arange(links.shape[0]), links
-    while most is None or graph.shape[0] > most:
+    while graph.sum() > 0 and (most is None or graph.shape[0] > most):
         labels = np.arange(graph.shape[0])
         graph.sort_indices()
         move_nodes(graph.indptr, graph.indices, graph.data, np.asarray(graph.sum(axis=1), float).ravel(), labels)

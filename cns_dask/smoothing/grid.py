@@ -25,7 +25,7 @@ from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice, Criterion
-from cns_dask.smoothing.partition import clusters_of, find_communities, prominent_members
+from cns_dask.smoothing.partition import find_communities, prominent_members, settle_members
 from cns_dask.smoothing.plan import (
     SmoothingSizes,
     absorption_stage,
@@ -144,7 +144,8 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
         assert communities is not None
         assert members is not None
         clusters = communities.clusters[selected.used.n_clusters - 1]
-        kept = keep_members(run, sizes, walk, selected.used, (members, clusters), tol)
+        first = run.writer.array("first_copy") if "first_copy" in run.writer else None
+        kept = keep_members(run, sizes, walk, selected.used, (members, clusters, first), tol)
         representatives, residual, n_passes = kept
         sources = Sources(representatives, np.arange(len(representatives)))
     else:
@@ -395,24 +396,25 @@ def keep_members(
     sizes: SmoothingSizes,
     walk: StoredWalk,
     choice: Choice,
-    partition: tuple[StoredArray, IntArray],
+    partition: tuple[StoredArray, IntArray, StoredArray | None],
     tol: float,
 ) -> tuple[IntArray, float, int]:
     """Solve for all rows of each cluster of communities, to `tol`, and store their absorption.
 
     Return the most prominent row of each cluster, the residual, and the passes. `partition` are the part of a community
-    that every row is in, by position, and the cluster of each part.
+    that every row is in, by position, the cluster of each part, and the first copies of rows, if any.
     """
     K, width, files = choice.n_clusters, sizes.final_width, walk.files
     with run.stage(absorption_stage(sizes, K)) as stage:
-        (rows,) = stage.compute([stage.delayed("representatives", prominent_members, *partition, files)])
+        labels = settle_members(stage, files, *partition)
+        (rows,) = stage.compute([stage.delayed("settle", prominent_members, labels, files, K)])
         target = stage.create("absorption")
         shared = files, (choice.lam,), walk.start.nodes, tol, width, target
         mark = digest((choice.lam, K, tol))[:8]
         pieces = [
             Piece(
                 solve_members,
-                (*partition, range(start, min(start + width, K)), *shared),
+                (labels, range(start, min(start + width, K)), *shared),
                 ((target, (slice(None), slice(start, min(start + width, K)))),),
                 f"members-{mark}-{start}",
             )
@@ -422,10 +424,10 @@ def keep_members(
     return rows, float(np.max(residuals)), max(passes)
 
 
-def solve_members(members: ArrayLike, clusters: IntArray, some: range, *shared: Any) -> tuple[float, int, FloatArray]:
+def solve_members(labels: ArrayLike, clusters: range, *shared: Any) -> tuple[float, int, FloatArray]:
     """Solve for all rows of some clusters, and write their absorption: see `solve_and_write`."""
-    of_rows = clusters_of(np.asarray(members[:]), clusters)
-    return solve_and_write([np.flatnonzero(of_rows == each) for each in some], some.start, *shared)
+    of_rows = np.asarray(labels[:])
+    return solve_and_write([np.flatnonzero(of_rows == each) for each in clusters], clusters.start, *shared)
 
 
 def _solve_pieces(

@@ -175,6 +175,23 @@ def _settle(
     return target
 
 
+def settle_members(
+    stage: RunningStage, files: WalkFiles, members: StoredArray, clusters: IntArray, first_copy: StoredArray | None
+) -> StoredArray:
+    """Return the cluster of every row by position, from the clusters (part,) of a partition.
+
+    Where parts were joined rows settle once more. It takes a moment, so a resumed run repeats it.
+    """
+    n_clusters, lists = int(clusters.max()) + 1, files.neighbors
+    copies = None if first_copy is None else _copies(stage, first_copy, files)
+    labels = stage.create("clusters-0")
+    stage.compute([stage.delayed("settle", write_clusters, members, clusters, labels)])
+    for sweep in range(1, SWEEPS + 1) if n_clusters < len(clusters) else ():
+        shared = labels, n_clusters, copies, (labels := stage.create(f"clusters-{sweep}"))
+        stage.compute([stage.delayed("settle", settle_rows, lists, part[0], *shared) for part in lists.regions()])
+    return labels
+
+
 def write_reach(distances: ArrayLike | None, files: WalkFiles, target: StoredArray) -> None:
     """Write the distance of each row to its last neighbor by position; without distances the position itself."""
     n_rows, k = files.neighbors.shape
@@ -242,6 +259,11 @@ def settle_rows(
     """Write the groups of some rows after they have settled."""
     lists = np.asarray(neighbors[part, :])
     target[part] = settle_part(lists, part.start, np.asarray(labels[:]), n_groups, masses_of(copies))
+
+
+def write_clusters(members: ArrayLike, clusters: IntArray, target: StoredArray) -> None:
+    """Write the cluster of every row from that of its part of a community."""
+    target[:] = clusters_of(np.asarray(members[:]), clusters)
 
 
 def clusters_of(communities: IntArray, clusters: IntArray) -> IntArray:
@@ -417,12 +439,22 @@ def _rows_at(points: ArrayLike, rows: IntArray) -> FloatArray:
     return np.asarray(points[different, :], dtype=float)[at]
 
 
-def prominent_members(members: ArrayLike, clusters: IntArray, files: WalkFiles) -> IntArray:
+def settled_clusters(
+    neighbors: IntArray, communities: IntArray, clusters: IntArray, first_copy: IntArray | None = None
+) -> IntArray:
+    """Return the cluster of every row from the clusters (part,) of a partition: see `settle_members`."""
+    labels, n_clusters = clusters_of(communities, clusters), int(clusters.max()) + 1
+    masses = None if first_copy is None else np.bincount(first_copy, minlength=len(first_copy))[first_copy]
+    for _ in range(SWEEPS) if n_clusters < len(clusters) else ():
+        labels = settle_part(neighbors, 0, labels, n_clusters, masses)
+    return labels
+
+
+def prominent_members(labels: ArrayLike, files: WalkFiles, n_clusters: int) -> IntArray:
     """Return the row of largest in-degree in each cluster, the first of several."""
-    of_rows, rows = clusters_of(np.asarray(members[:]), clusters), np.asarray(files.order[:])
-    neighbors = files.neighbors
+    of_rows, rows, neighbors = np.asarray(labels[:]), np.asarray(files.order[:]), files.neighbors
     degrees = np.zeros(len(rows), np.int64)
     for part in neighbors.regions():
         degrees += in_degrees(np.asarray(neighbors[part]), len(rows))
     by_degree = np.lexsort((rows, -degrees))
-    return np.array([rows[by_degree[np.argmax(of_rows[by_degree] == each)]] for each in range(int(clusters.max()) + 1)])
+    return np.array([rows[by_degree[np.argmax(of_rows[by_degree] == each)]] for each in range(n_clusters)])

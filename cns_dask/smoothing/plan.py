@@ -357,8 +357,12 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     steps = [Step("absorb", math.ceil(n_picks / width), solve_bytes, work=passes, gathers=True)]
     arrays = [ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))]
     if sizes.communities:
-        held = 4 * FLOAT_BYTES * n + 4 * min(sizes.rows_per_walk_part, n) * k
-        steps.insert(0, Step("representatives", 1, held, work=n * k, recorded=False))
+        part, names = min(sizes.rows_per_walk_part, n), [f"clusters-{at}" for at in range(SWEEPS + 1)]
+        held, work = 4 * FLOAT_BYTES * n + 8 * FLOAT_BYTES * part * k, SWEEPS * n * k
+        steps.insert(0, Step("settle", 2 + SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
+        steps.insert(0, Step("copies", 1, 5 * FLOAT_BYTES * n, work=n))
+        arrays += [ArrayPlan(name, (n,), (part,), "int32", scratch=True) for name in names]
+        arrays += [ArrayPlan(name, (n,), (part,), "int64", scratch=True) for name in ("first-at", "masses")]
     return Stage("absorption", tuple(steps), reads=_walk(sizes, k), writes=tuple(arrays))
 
 

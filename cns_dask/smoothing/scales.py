@@ -365,7 +365,7 @@ def select(basis: Basis, selection: str, *, n_clusters: int | None = None) -> Se
     evidence, paper = basis.evidence, basis.paper(n_clusters)
     numbers = range(1, len(evidence.total) + 1) if n_clusters is None else [n_clusters]
     scales, communities = best_scale(evidence, basis.grid, numbers), basis.in_communities()
-    first = paper or scales
+    first = paper or scales or basis.in_communities(n_clusters)
     if first is None:
         raise ValueError(f"No grid point has {n_clusters or 'any number of'} clusters.")
     of_all = scales if n_clusters is None else best_scale(evidence, basis.grid, range(1, len(evidence.total) + 1))

@@ -196,11 +196,11 @@ def test_only_chunks_in_reach_are_read():
 def test_rows_from_outside_find_their_nearest_in_the_order_that_they_came_in():
     points, new = blobs_of(400, 3), blobs_of(37, 3, seed=1)
     cells, rounded, _ = cells_of(points, 11, 90)
-    distances, indices = search_new_rows(new, cells, 5)
+    distances, indices = search_new_rows(new, cells, 5, len(points))
     expected = sorted_lists(shifted(new, cells.offset), np.full(37, -1), rounded, np.arange(400), 5)
     np.testing.assert_array_equal(indices, expected[1])
     np.testing.assert_allclose(distances, np.sqrt(expected[0]), rtol=1e-6)
-    distances, indices = search_new_rows(points[100:103], cells, 1)  # rows of the data: not skipped
+    distances, indices = search_new_rows(points[100:103], cells, 1, len(points))  # rows of the data: not skipped
     assert indices[:, 0].tolist() == [100, 101, 102]
     assert (distances == 0).all()
 

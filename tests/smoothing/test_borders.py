@@ -25,18 +25,37 @@ WITHOUT = {
 }
 
 
+def once(rows):
+    """Every row stands once."""
+    return np.ones(len(rows), int)
+
+
 @pytest.mark.parametrize("kind", WITHOUT)
 @pytest.mark.parametrize("n_features", [5, 20])
 def test_data_without_clusters_have_a_ratio_of_about_one(kind, n_features):
     rows = WITHOUT[kind](np.random.default_rng(n_features), (1000, n_features))
-    assert structure_ratio(rows) < LEAST_STRUCTURE_RATIO
+    assert structure_ratio(rows, once(rows)) < LEAST_STRUCTURE_RATIO
 
 
 def test_clusters_raise_the_ratio():
     rng = np.random.default_rng(0)
     centers = 2.5 * rng.standard_normal((12, 10))
     rows = centers[rng.integers(12, size=1000)] + rng.standard_normal((1000, 10))
-    assert structure_ratio(rows) > 1.3
+    assert structure_ratio(rows, once(rows)) > 1.3
+
+
+def test_rounded_data_without_clusters_have_a_ratio_of_about_one():
+    rows, counts = np.unique(np.random.default_rng(0).standard_normal((1500, 5)).round(), axis=0, return_counts=True)
+    assert counts.max() > 5
+    assert structure_ratio(rows, counts) < LEAST_STRUCTURE_RATIO
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(0, 1), (6, 2)])
+def test_the_number_of_clusters_without_a_fit(apart, expected):
+    rows = np.random.default_rng(0).standard_normal((1200, 6))
+    rows[:600, 0] += apart
+    assert borders.number_of_clusters(rows) == expected
+    assert borders.number_of_clusters(np.zeros((5, 2))) == 1
 
 
 def test_the_null_keeps_marginals_and_rank_correlations():
@@ -49,8 +68,8 @@ def test_the_null_keeps_marginals_and_rank_correlations():
 
 
 def test_constant_features_and_few_rows_have_no_structure():
-    assert structure_ratio(np.ones((50, 3))) == 1
-    assert structure_ratio(np.zeros((2, 3))) == 1
+    assert structure_ratio(np.ones((50, 3)), np.ones(50, int)) == 1
+    assert structure_ratio(np.zeros((2, 3)), np.ones(2, int)) == 1
 
 
 @pytest.mark.parametrize("n_features", [4, 20])

@@ -15,6 +15,7 @@ from cns_dask.smoothing.communities import (
     hierarchy,
     links_part,
     louvain,
+    mass_degrees,
     merged_links,
     modularity,
     settle_part,
@@ -39,9 +40,11 @@ def two_groups(n_rows=40, k=6, seed=0):
 def test_steps_uphill_end_at_tops_that_no_step_leaves(seed):
     neighbors = random_lists(seed)
     degrees = in_degrees(neighbors, len(neighbors))
-    uphill = uphill_part(neighbors, 0, degrees)
+    reach = np.random.default_rng(seed).random(len(neighbors))
+    uphill = uphill_part(neighbors, degrees, reach)
     assert (degrees[uphill] >= degrees).all()
-    tops, basins = basins_of(uphill)
+    tops, basins = basins_of(uphill, reach)
+    assert (np.diff(reach[tops]) >= 0).all()
     np.testing.assert_array_equal(uphill[tops], tops)
     np.testing.assert_array_equal(basins[tops], np.arange(len(tops)))
     np.testing.assert_array_equal(basins[uphill], basins)  # a step stays in its basin
@@ -50,7 +53,8 @@ def test_steps_uphill_end_at_tops_that_no_step_leaves(seed):
 
 def test_with_short_lists_tops_are_local_maxima():
     neighbors = random_lists(3, k=CLIMBED)
-    tops = basins_of(uphill_part(neighbors, 0, in_degrees(neighbors, len(neighbors))))[0]
+    reach = np.zeros(len(neighbors))
+    tops = basins_of(uphill_part(neighbors, in_degrees(neighbors, len(neighbors)), reach), reach)[0]
     assert set(tops.tolist()) <= set(local_maxima(neighbors).rows.tolist())
 
 
@@ -60,8 +64,9 @@ def test_parts_give_what_the_whole_gives(seed, cut):
     n_rows, labels = len(neighbors), rng.integers(0, 4, 60)
     degrees = in_degrees(neighbors, n_rows)
     pieces = (neighbors[:cut], 0), (neighbors[cut:], cut)
-    uphill = [uphill_part(*piece, degrees) for piece in pieces]
-    np.testing.assert_array_equal(np.concatenate(uphill), uphill_part(neighbors, 0, degrees))
+    reach = rng.random(n_rows)
+    uphill = [uphill_part(lists, degrees, reach) for lists, _ in pieces]
+    np.testing.assert_array_equal(np.concatenate(uphill), uphill_part(neighbors, degrees, reach))
     links = add_links([links_part(*piece, labels, 4) for piece in pieces])
     np.testing.assert_array_equal(links.toarray(), links_part(neighbors, 0, labels, 4).toarray())
     settled = [settle_part(*piece, labels, 4) for piece in pieces]
@@ -140,7 +145,7 @@ def test_the_hierarchy_is_nested_and_has_every_number_of_clusters(seed):
     K = int(rng.integers(2, 9))
     links = rng.integers(0, 5, (K, K)).astype(float)
     links, sizes, groups = links + links.T, rng.integers(1, 50, K), rng.integers(0, 3, K)
-    clusters = hierarchy(links, sizes, groups)
+    clusters = hierarchy(links, sizes, groups[None])
     for n_clusters, labels in enumerate(clusters, start=1):
         assert set(labels.tolist()) == set(range(n_clusters))
         rows = np.bincount(labels, weights=sizes)
@@ -150,6 +155,46 @@ def test_the_hierarchy_is_nested_and_has_every_number_of_clusters(seed):
     n_groups = len(np.unique(groups))
     pairs = {(a, b) for a, b in zip(clusters[n_groups - 1].tolist(), groups.tolist(), strict=True)}
     assert len(pairs) == n_groups  # the groups are one of the levels
+
+
+def test_the_levels_of_a_hierarchy_are_numbers_of_clusters():
+    rng = np.random.default_rng(0)
+    links = rng.integers(1, 5, (9, 9)).astype(float)
+    communities, groups = np.arange(9) // 2, np.arange(9) // 4
+    clusters = hierarchy(links + links.T, np.ones(9), np.stack([communities, groups]))
+    for level in (communities, groups):
+        n_clusters = level.max() + 1
+        pairs = set(zip(clusters[n_clusters - 1].tolist(), level.tolist(), strict=True))
+        assert len(pairs) == n_clusters
+
+
+def test_parts_of_communities_are_nested_in_them():
+    neighbors = two_groups(200, 6, seed=1)
+    links = links_part(neighbors, 0, np.arange(200), 200)
+    links = csr_matrix(links + links.T)
+    parts, communities = louvain(links, 40), louvain(links)
+    assert communities.max() + 1 < parts.max() + 1 <= 40
+    assert len(set(zip(parts.tolist(), communities.tolist(), strict=True))) == parts.max() + 1
+
+
+def test_links_of_a_table_that_stands_twice_are_those_of_the_table():
+    neighbors, rng = random_lists(0), np.random.default_rng(0)
+    labels = rng.integers(0, 4, len(neighbors))
+    twice = np.concatenate([neighbors, neighbors])
+    twice[:, 0] = np.arange(len(twice))
+    masses, first = np.full(len(twice), 2), np.arange(len(twice)) % len(neighbors)
+    once = links_part(neighbors, 0, labels, 4).toarray()
+    both = links_part(twice, 0, np.tile(labels, 2), 4, masses).toarray()
+    ratio = both.sum() / once.sum()
+    np.testing.assert_array_equal(both, ratio * once)
+    degrees = mass_degrees(twice, 0, masses, first)
+    np.testing.assert_array_equal(
+        np.argsort(degrees[: len(neighbors)], kind="stable"),
+        np.argsort(in_degrees(neighbors, len(neighbors)), kind="stable"),
+    )
+    assert not degrees[len(neighbors) :].any()
+    settled = settle_part(twice, 0, np.tile(labels, 2), 4, masses)
+    np.testing.assert_array_equal(settled, np.tile(settle_part(neighbors, 0, labels, 4), 2))
 
 
 def test_communities_stand_where_their_modularity_is_that_of_data_with_clusters():

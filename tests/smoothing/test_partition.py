@@ -5,7 +5,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 from cns_dask import CNS, open_result
-from cns_dask.smoothing.partition import clusters_of, evenly, majority, settled_clusters, without_small
+from cns_dask.smoothing.partition import clusters_of, evenly, majority, without_small
 
 
 def overlapping(n_clusters, separation, n_features, n_rows, seed=0):
@@ -107,10 +107,11 @@ def test_small_communities_join_those_they_are_linked_with():
     labels = np.repeat([0, 1, 2, 3], [50, 40, 3, 4])
     links = np.diag([100.0, 80, 6, 8])
     links[0, 2] = links[2, 0] = 5
-    joined, merged = without_small(labels, links, 10)
+    joined, merged, kept = without_small(labels, links, 10)
     assert joined[labels == 2].tolist() == [0, 0, 0]
     assert joined[labels == 3].tolist() == [-1] * 4  # they have no links
     assert merged.shape == (2, 2)
+    assert kept.tolist() == [0, 1]
     assert merged[0, 0] == 116
 
 
@@ -121,6 +122,27 @@ def test_the_cluster_of_a_community_is_that_of_most_of_its_candidates():
 
 def test_clusters_of_rows():
     assert clusters_of(np.array([0, 2, -1]), np.array([1, 0, 0])).tolist() == [1, 0, -1]
-    neighbors = np.array([[0, 1], [1, 0], [2, 3], [3, 2]])
-    assert settled_clusters(neighbors, np.array([0, 1, 2, 2]), np.array([0, 0, 1])).tolist() == [0, 0, 1, 1]
     assert evenly(3, 10).tolist() == [0, 1, 2]
+
+
+def test_one_cluster_says_what_another_scaling_would_show():
+    X, _ = overlapping(2, 4, 20, 1000)  # scaled to unit variance, the feature with two modes says little
+    result = CNS().fit(X).result_
+    assert result.choice.n_clusters == 1
+    assert "With scale=False there would be 2." in result.verdict.sentence
+    assert CNS(scale=False).fit(X).n_clusters_ == 2
+
+
+def test_more_clusters_than_communities_are_made_of_their_parts(fitted):
+    X, model, out = fitted
+    K = model.n_clusters_ + 6
+    again = CNS(selection="communities", n_clusters=K).fit(X)
+    assert again.n_clusters_ == K
+    assert len(np.unique(again.labels_)) == K
+    np.testing.assert_array_equal(open_result(out).at(n_clusters=K).labels.compute(), again.labels_)
+
+
+def test_shuffled_rows_have_the_same_clusters():
+    X = mixture(1500, 8, n_clusters=6, spread=2.0, seed=3)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_array_equal(CNS().fit(X[order]).labels_, CNS().fit(X).labels_[order])

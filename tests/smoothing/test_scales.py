@@ -29,9 +29,9 @@ from cns_dask.smoothing.scales import (
     join_small,
     largest_first,
     least_rows,
+    least_structure,
     mixing_rate,
     rates_of,
-    least_structure,
     select,
 )
 
@@ -247,7 +247,7 @@ def test_in_few_dimensions_no_k_decides_alone():
         evidence = Evidence(values, values, dimension, 900)
         assert not evidence.mixes
         assert evidence.total.tolist() == [0, 2.5, 2]
-        assert evidence.structure == 3.75  # of all ks
+        assert evidence.structure == 2.5  # as the evidence itself
     evidence = Evidence(values, values, 3.01, 900)
     assert evidence.mixes
     assert evidence.total.tolist() == [0, 3.75, 2.75]
@@ -303,7 +303,8 @@ def test_without_structure_there_is_one_cluster(selection, dimension):
         assert found.used.value == found.structure
         assert found.why == "no number of clusters stands out from data without structure"
         assert found.paper == PAPER
-    assert select(basis(high, borders=low), selection).used.n_clusters == 2  # twice 1.1 is enough
+    enough = 0.55 * least_structure(dimension) * (low > 0)
+    assert select(basis(high, borders=enough, dimension=dimension), selection).used.n_clusters == 2  # twice that
 
 
 def test_in_few_dimensions_scales_choose_and_also_where_the_dimension_is_not_known():

@@ -129,7 +129,7 @@ def test_what_the_other_way_to_choose_would_give_is_told_if_it_differs():
 def test_no_structure():
     whole, weak = Choice(5, 0.1, 1, 1.24, None, "scales"), evidence_for(k2=1.2, k5=1)
     said = "1 cluster: no number of clusters up to 8 stands out from data without structure "
-    why = "(evidence 1.2, and 1.75 is needed). "
+    why = "(evidence 1.2, and 3.0 is needed). "
     chosen = selection(whole, paper=by_paper(5), structure=1.24)
     assert judged(chosen, weak) == Verdict(f"{said}{why}The paper would choose 5.", ())
     chosen = selection(whole, paper=by_paper(6), structure=1.24)  # as many as are tried
