@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import ArrayLike, IntArray
-from cns_dask.errors import InvalidSettingError, StoreError
+from cns_dask.errors import InvalidSettingError, NotAResultError, StoreError
 from cns_dask.execution.compute import compute
 from cns_dask.settings import Grid, Settings
 from cns_dask.smoothing.communities import Communities
@@ -152,14 +152,12 @@ def solve_on_graph(
     With `members`, the part of a community that every row is in, the cluster of every part, and the first copies of
     rows, `sources` are numbers of clusters.
     """
-    if members is not None:
-        parts, clusters, first = members
-        copies = None if first is None else np.asarray(first[:])
-        lists = np.asarray(indices[:])[:, : choice.n_neighbors]
-        of_rows = settled_clusters(lists, np.asarray(parts[:]), clusters, copies)
-        sources = [np.flatnonzero(of_rows == each) for each in sources]
     n_neighbors, lam = choice.n_neighbors, choice.lam
-    order = order_rows(walk_on(indices, n_neighbors).neighbors)
+    unordered = walk_on(indices, n_neighbors).neighbors
+    if members is not None:
+        of_rows = settled_clusters(unordered, *checked_members(*members, len(unordered)))
+        sources = [np.flatnonzero(of_rows == each) for each in sources]
+    order = order_rows(unordered)
     walk, positions = walk_on(indices, n_neighbors, order), positions_in(order)
     nodes = node_sets(walk, seed, lam, tol)[0]
     block = solve_block(walk, [positions[each] for each in sources], np.array([lam]), nodes, tol)
@@ -167,3 +165,14 @@ def solve_on_graph(
     spread_reach(walk, P, lam)
     target[:, start : start + len(sources)] = P[positions]
     return float(block.residuals.max())
+
+
+def checked_members(
+    parts: ArrayLike, clusters: IntArray, first_copy: ArrayLike | None, n_rows: int
+) -> tuple[IntArray, IntArray, IntArray | None]:
+    """Return the part of a community of every row and the first copies in memory, if they are numbers of these."""
+    of_rows, first = np.asarray(parts[:]), None if first_copy is None else np.asarray(first_copy[:])
+    is_known = of_rows.min() >= -1 and of_rows.max() < len(clusters)
+    if not is_known or (first is not None and not (first.min() >= 0 and first.max() < n_rows)):
+        raise NotAResultError("This is not a result of cns_dask: its communities are not those of its rows.")
+    return of_rows, clusters, first

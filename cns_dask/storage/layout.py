@@ -96,7 +96,10 @@ LAYOUT: dict[str, ArraySpec] = {
     ),
     "communities": ArraySpec(("row",), "int32", "part of a community that every row is in; -1 for none"),
     "community_clusters": ArraySpec(
-        ("layer", "community"), "int64", "the cluster of each part if there are 1, 2, ... clusters"
+        ("layer", "community"),
+        "int64",
+        "the cluster of each part if there are 1, 2, ... clusters",
+        values=Range(0, "community"),
     ),
     "points": ArraySpec(("row", "component"), "float64", "rows as the neighbours saw them"),
     "first_copy": ArraySpec(
