@@ -23,7 +23,7 @@ from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, silhouette_score
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import StandardScaler
-from toys import MIXTURES, NULLS, TOYS, UNBALANCED, WITHOUT_CLUSTERS
+from toys import ALIGNED, MIXTURES, NULLS, TOUCHING, TOYS, UNBALANCED, WITHOUT_CLUSTERS
 
 from cns_dask import CNS
 from cns_dask.errors import ChoiceWarning
@@ -34,7 +34,14 @@ SILHOUETTE_ROWS = 2000
 MOST_CLUSTERS = 20
 
 
-KINDS = {"toys": TOYS | WITHOUT_CLUSTERS, "mixtures": MIXTURES, "unbalanced": UNBALANCED, "nulls": NULLS}
+KINDS = {
+    "toys": TOYS | WITHOUT_CLUSTERS,
+    "mixtures": MIXTURES,
+    "aligned": ALIGNED,
+    "unbalanced": UNBALANCED,
+    "touching": TOUCHING,
+    "nulls": NULLS,
+}
 
 
 def ours(X):

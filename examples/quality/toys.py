@@ -68,8 +68,8 @@ WITHOUT_CLUSTERS = {
 }
 
 
-def gaussians(n_clusters, separation, n_features, weights=None):
-    """Gaussians of unit variance, the nearest centers this far apart."""
+def gaussians(n_clusters, separation, n_features, weights=None, *, aligned=False):
+    """Gaussians of unit variance, the nearest centers this far apart; `aligned` ones differ in the first features."""
 
     def make(n, seed):
         rng = np.random.default_rng(seed)
@@ -82,10 +82,37 @@ def gaussians(n_clusters, separation, n_features, weights=None):
             centers = rng.standard_normal(centers.shape)
             distances = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
             centers *= separation / distances[distances > 0].min()
+        if not aligned:
+            centers = centers @ np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
         y = rng.choice(n_clusters, n, p=weights)
         return centers[y] + rng.standard_normal((n, n_features)), y
 
     return make
+
+
+def small_blobs(_, seed):
+    """Blobs of 1000, 50 and 20 rows in the plane."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1, 2], [1000, 50, 20])
+    return np.array([[0, 0], [7, 0], [0, 7]])[y] + rng.standard_normal((len(y), 2)), y
+
+
+def touching_blobs(n, seed):
+    """Two blobs in the plane, 3.5 standard deviations apart."""
+    return gaussians(2, 3.5, 2)(max(n, 50_000), seed)
+
+
+def noisy_moons(n, seed):
+    return make_moons(n, noise=0.15, random_state=seed)
+
+
+def one_feature(n, seed):
+    """Five groups in one of eight features."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(5, size=n)
+    X = rng.standard_normal((n, 8))
+    X[:, 0] += 6 * y
+    return X, y
 
 
 def without(kind, n_features):
@@ -113,6 +140,18 @@ MIXTURES = {
     for K in (2, 3, 8)
     for separation in (4, 6)
     for d in (4, 8, 20)
+}
+ALIGNED = {
+    f"{K} aligned Gaussians, {separation} sigma, {d} features": gaussians(K, separation, d, aligned=True)
+    for K in (2, 3)
+    for separation in (4, 6)
+    for d in (4, 8, 20)
+}
+TOUCHING = {
+    "1000, 50 and 20 rows": small_blobs,
+    "two blobs, 3.5 sigma": touching_blobs,
+    "moons, noise 0.15": noisy_moons,
+    "five groups in one of 8 features": one_feature,
 }
 UNBALANCED = {
     f"{' : '.join(f'{100 * share:.0f}' for share in shares)}, {separation} sigma, {d} features": gaussians(

@@ -274,3 +274,15 @@ def test_nodes_are_those_that_solve_for_a_few_points(monkeypatch):
     np.testing.assert_array_equal(find_nodes(walk, points, lams, 0, 1e-4, 4), sets[1])
     monkeypatch.setattr(solver, "node_sets", lambda *_: [sets[2]])
     np.testing.assert_array_equal(find_nodes(walk, points, lams, 0, 1e-4, 4), sets[2])
+
+
+def test_sums_of_large_clusters_are_settled_at_a_loose_tolerance():
+    """Entries of a column are about 1 / (rows of its cluster): far below the tolerance where clusters are large."""
+    rng, n_rows, k = np.random.default_rng(0), 120_000, 11
+    half = n_rows // 2  # two clusters; every row is on k lists, so the sum of each column is 1 / lam
+    lists = [np.concatenate([rng.permutation(half), half + rng.permutation(half)]) for _ in range(k - 1)]
+    walk = walk_on(np.stack([np.arange(n_rows), *lists], axis=1))
+    lams, rows = np.array([1.0, 5.0]) / np.sqrt(n_rows), np.array([5, 70_000])
+    nodes = node_sets(walk, 0, lams.min(), 1e-4)[0]
+    block = solve_block(walk, rows, lams, nodes, 1e-4, 2, rows)
+    np.testing.assert_allclose(block.sums, np.repeat(1 / lams[:, None], 2, axis=1), rtol=0.02)
