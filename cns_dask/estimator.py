@@ -265,7 +265,7 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         --------
         >>> from cns_dask.demo import demo_points
         >>> [int(labels.max()) + 1 for labels in CNS().fit(demo_points(300)).cluster_layers_]
-        [12, 4]
+        [4]
         """
         check_is_fitted(self)
         labels = [layer.labels for layer in self.result_.layers()]
@@ -278,8 +278,8 @@ min_cluster_size, noise, selection, max_candidates, scale, max_components, tol, 
         Examples
         --------
         >>> from cns_dask.demo import demo_points
-        >>> CNS().fit(demo_points(300)).cluster_tree_[2, 0]  # the root
-        [(1, 0), (1, 1), (1, 2), (1, 3)]
+        >>> CNS().fit(demo_points(300)).cluster_tree_[1, 0]  # the root
+        [(0, 0), (0, 1), (0, 2), (0, 3)]
         """
         check_is_fitted(self)
         return self.result_.tree

@@ -119,7 +119,7 @@ class Job:
         n_features = None if self.data is None else self.data.X.shape[1]
         has_distances = len(self.graph_arrays) == 2
         of_given = None if self.given_graph is None else given_stage(self.graph_sizes, with_distances=has_distances)
-        plan = plan_stages(n_features, self.graph_sizes, self.sizes, of_given)
+        plan = plan_stages(n_features, self.graph_sizes, self.sizes, of_given, copies=self.merges_copies)
         if self.data is not None and self.draw is not None:
             most = max(self.scan.counts), self.data.is_sparse
             plan = with_sample(plan, self.data.X.shape, self.scan.rows, self.graph_sizes, self.grid, *most)

@@ -11,6 +11,7 @@ from cns_dask.execution.plan import Plan, Stage
 from cns_dask.inputs.missing import numbers_stage
 from cns_dask.inputs.preprocess import preprocess_stages
 from cns_dask.inputs.sampling import sample_stage
+from cns_dask.neighbors.copies import copies_stage
 from cns_dask.neighbors.plan import GraphSizes, search_stages, size_search
 from cns_dask.results.assignment import assign_stage
 from cns_dask.settings import Grid, Settings
@@ -60,12 +61,22 @@ def plan_sizes(
 
 
 def plan_stages(
-    n_features: int | None, graph_sizes: GraphSizes, sizes: SmoothingSizes, of_given: Stage | None = None
+    n_features: int | None,
+    graph_sizes: GraphSizes,
+    sizes: SmoothingSizes,
+    of_given: Stage | None = None,
+    *,
+    copies: bool = True,
 ) -> Plan:
-    """All stages of a fit; without rows (`n_features` None) those of a graph alone, stored by the stage `of_given`."""
+    """All stages of a fit; without rows (`n_features` None) those of a graph alone, stored by the stage `of_given`.
+
+    `copies` tells that equal rows are one place, where the graph is not given.
+    """
     points = (graph_sizes.n_rows, n_features, graph_sizes.n_features, graph_sizes.rows_per_chunk)
     preprocess = () if n_features is None else preprocess_stages(*points)  # type: ignore[arg-type]
     search = search_stages(graph_sizes) if of_given is None else (of_given,)
+    if copies and of_given is None:
+        search = (copies_stage(graph_sizes), *search)
     return Plan((*preprocess, *search, *smoothing_stages(sizes)), shared_bytes(sizes))
 
 
@@ -100,6 +111,6 @@ def plan_sample(n_rows: int, n_features: int, settings: Settings, n_sampled: int
     chunk = size_overrides().get("rows_per_chunk") or rows_per_chunk(
         n_rows, assigned_width(n_features, settings, n_sampled)
     )
-    plan = plan_stages(n_features, graph_sizes, sizes)
+    plan = plan_stages(n_features, graph_sizes, sizes, copies=settings.selection != "paper")
     most = -(-chunk * n_sampled // n_rows)
     return with_sample(plan, (n_rows, n_features), chunk, graph_sizes, sizes.grid, most)

@@ -205,7 +205,7 @@ def test_fit_predict_and_command_line_agree_with_numpy(form, reference, blobs, n
     if (store, arguments) in seen:  # other forms are stored just so
         return
     seen.add((store, arguments))
-    run("fit", store(blobs, folders["cli"]), *arguments.split(), "--out", tmp_path / "fit.zarr")
+    run("fit", store(blobs, folders["cli"]), *arguments.split(), "--scale", "--out", tmp_path / "fit.zarr")
     np.testing.assert_array_equal(open_result(tmp_path / "fit.zarr").labels.compute(), reference.labels_)
     run("predict", tmp_path / "fit.zarr", store(new, folders["new"]), "--out", tmp_path / "new.zarr")
     labels = zarr.open_array(str(tmp_path / "new.zarr" / "labels"))[...]

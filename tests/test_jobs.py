@@ -16,7 +16,8 @@ def test_a_job_knows_its_rows_its_grid_and_all_stages_before_anything_runs(blobs
     job = prepare(blobs, Settings(n_neighbors=(5, 9), lam=0.1))
     assert (job.n_rows, job.skips, job.grid.ks) == (600, False, (5, 9))
     assert [stage.name for stage in job.plan.stages] == [
-        "preprocess", "points", "neighbors", "candidates", "evaluate", "communities", "absorption", "memberships",
+        "preprocess", "points", "copies", "neighbors", "candidates", "evaluate", "communities", "absorption",
+        "memberships",
     ]  # fmt: skip
     candidates = {step.name: step.tasks for step in job.plan.stage("candidates").steps}
     of_every_k = {"maxima": 2, "choose_candidates": 2, "nodes": 1}

@@ -235,6 +235,7 @@ def test_progress_counts_every_piece_of_every_stage(blobs):
     assert [name for name, *_ in progress.pieces] == [
         "preprocess",
         "points",
+        "copies",
         "neighbors",
         "candidates",
         "evaluate",

@@ -53,7 +53,7 @@ def test_a_plan_tells_tasks_memory_disk_time_and_what_more_workers_do(measured):
     forecast, _ = measured
     stages = {row.stage: row for row in forecast.stages}
     assert list(stages) == [
-        "preprocess", "points", "cells", "calibrate", "neighbors", "candidates", "evaluate", "communities",
+        "preprocess", "points", "copies", "cells", "calibrate", "neighbors", "candidates", "evaluate", "communities",
         "absorption", "memberships",
     ]  # fmt: skip
     assert all(row.tasks > 0 and row.bytes_moved > 0 and row.core_seconds > 0 for row in forecast.stages)

@@ -84,7 +84,7 @@ class Forecast:
     >>> forecast.limit_bytes == 2**30  # what to give to each worker
     True
     >>> [stage.stage for stage in forecast.stages]
-    ['preprocess', 'points', 'neighbors', 'candidates', 'evaluate', 'communities', 'absorption', 'memberships']
+    ['preprocess', 'points', 'copies', 'neighbors', 'candidates', 'evaluate', 'communities', 'absorption', 'memberships']
     """
 
     n_rows: int

@@ -67,7 +67,11 @@ def check_description(store: ResultStore) -> None:
     rules = {
         "its choice is not in its grid": all(
             choice is None
-            or (choice.n_neighbors in ks and choice.lam in lams and 1 <= choice.n_clusters <= sizes["clustered"])
+            or (
+                choice.n_neighbors in ks
+                and (choice.lam in lams or (choice.selection == "communities" and 0 < choice.lam < 1))
+                and 1 <= choice.n_clusters <= sizes["clustered"]
+            )
             for choice in (about.choice, about.selection.used, about.selection.paper, about.selection.scales)
         ),
         "its counts are impossible": about.n_candidates.keys() == about.n_maxima.keys() == set(map(str, ks))

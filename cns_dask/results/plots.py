@@ -131,7 +131,7 @@ class Plots:
         >>> matplotlib.use("Agg")
         >>> from cns_dask.demo import demo_result
         >>> [text.get_text() for text in demo_result().plot.scales().texts]
-        ['4', '12']
+        ['4']
         """
         axes, result = _axes(ax, (7, 3.5)), self._result
         total, chosen = result.evidence.total, result.choice.n_clusters

@@ -186,7 +186,7 @@ class Result(Explained):
         --------
         >>> from cns_dask.demo import demo_result
         >>> [scale.n_clusters for scale in demo_result().scales]
-        [4, 12]
+        [4]
         """
         return stable_scales(self)
 
@@ -197,7 +197,7 @@ class Result(Explained):
         --------
         >>> from cns_dask.demo import demo_result
         >>> [layer.n_clusters for layer in demo_result().layers()]
-        [12, 4]
+        [4]
         """
         return layers_of(self)
 
@@ -210,8 +210,8 @@ class Result(Explained):
         Examples
         --------
         >>> from cns_dask.demo import demo_result
-        >>> demo_result().tree[2, 0]  # the root
-        [(1, 0), (1, 1), (1, 2), (1, 3)]
+        >>> demo_result().tree[1, 0]  # the root
+        [(0, 0), (0, 1), (0, 2), (0, 3)]
         """
         return tree_of(self.layers())
 

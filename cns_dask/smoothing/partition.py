@@ -119,10 +119,9 @@ def find_communities(
 
 
 def _copies(stage: RunningStage, first_copy: StoredArray, files: WalkFiles) -> Copies:
-    """Write the first of the rows that equal each, and their number, by position."""
-    copies, whole = Copies(stage.create("first-at"), stage.create("masses")), (slice(None),)
-    targets = tuple((array, whole) for array in (copies.first, copies.masses))
-    stage.run("copies", [Piece(write_copies, (first_copy, files.positions, files.order, copies), targets)])
+    """Write the first of the rows that equal each, and their number, by position; a resumed run does so again."""
+    copies = Copies(stage.create("first-at"), stage.create("masses"))
+    stage.compute([stage.delayed("copies", write_copies, first_copy, files.positions, files.order, copies)])
     return copies
 
 
@@ -130,7 +129,7 @@ def _surroundings(stage: RunningStage, writer: ResultWriter, files: WalkFiles, d
     """Write how far the neighbors of each row are, and its copies, by position."""
     reach, has_distances = stage.create("reach"), "graph/distances" in writer
     distances = writer.array("graph/distances") if has_distances else None
-    stage.run("copies", [Piece(write_reach, (distances, files, reach), ((reach, (slice(None),)),), "reach")])
+    stage.run("reach", [Piece(write_reach, (distances, files, reach), ((reach, (slice(None),)),))])
     copies = _copies(stage, writer.array("first_copy"), files) if "first_copy" in writer else None
     points = writer.array("points") if "points" in writer else None
     is_known = "transform/scale" in writer and "transform/components" not in writer

@@ -328,16 +328,17 @@ def communities_stage(sizes: SmoothingSizes) -> Stage:
     parts, n_basins = math.ceil(n / part), math.ceil(n * CLIMBED / (ROWS_PER_BASIN * climbed(n, k)))
     links = LINK_BYTES * min(n_basins * k, n * k)
     held = 8 * n + 6 * FLOAT_BYTES * part * k
-    sample = 8 * FLOAT_BYTES * SAMPLE_ROWS * SAMPLE_FEATURES
+    sample = 8 * FLOAT_BYTES * min(n, SAMPLE_ROWS) * SAMPLE_FEATURES
     steps = (
-        Step("copies", 2, 5 * FLOAT_BYTES * n, work=n),
+        Step("reach", 1, 3 * FLOAT_BYTES * n, work=n),
+        Step("copies", 1, 5 * FLOAT_BYTES * n, recorded=False),
         Step("degrees", 1, 3 * FLOAT_BYTES * n, work=n * k),
-        Step("climb", parts, held, work=n * k, after=(1,)),
-        Step("basins", 1, 4 * FLOAT_BYTES * n, work=n, after=(2,)),
-        Step("links", 2 * parts, held + (MERGED_AT_ONCE + 2) * links, work=2 * n * k, after=(3,), recorded=False),
-        Step("group", 1, 3 * links + 2 * FLOAT_BYTES * n, work=n, after=(4,)),
-        Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(5,)),
-        Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(6,)),
+        Step("climb", parts, held, work=n * k, after=(2,)),
+        Step("basins", 1, 4 * FLOAT_BYTES * n, work=n, after=(3,)),
+        Step("links", 2 * parts, held + (MERGED_AT_ONCE + 2) * links, work=2 * n * k, after=(4,), recorded=False),
+        Step("group", 1, 3 * links + 2 * FLOAT_BYTES * n, work=n, after=(5,)),
+        Step("settle", SWEEPS * parts, held, work=SWEEPS * n * k, after=(6,)),
+        Step("borders", 1, 8 * FLOAT_BYTES * n + 4 * n * k + sample, work=n, after=(7,)),
     )
     scratch = dict.fromkeys(("first-at", "masses", "degrees", "uphill", "basins"), "int64") | {"reach": "float64"}
     scratch |= dict.fromkeys((*(f"settled-{at}" for at in range(SWEEPS + 1)), "members"), "int32")
@@ -360,7 +361,7 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
         part, names = min(sizes.rows_per_walk_part, n), [f"clusters-{at}" for at in range(SWEEPS + 1)]
         held, work = 4 * FLOAT_BYTES * n + 8 * FLOAT_BYTES * part * k, SWEEPS * n * k
         steps.insert(0, Step("settle", 2 + SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
-        steps.insert(0, Step("copies", 1, 5 * FLOAT_BYTES * n, work=n))
+        steps.insert(0, Step("copies", 1, 5 * FLOAT_BYTES * n, recorded=False))
         arrays += [ArrayPlan(name, (n,), (part,), "int32", scratch=True) for name in names]
         arrays += [ArrayPlan(name, (n,), (part,), "int64", scratch=True) for name in ("first-at", "masses")]
     return Stage("absorption", tuple(steps), reads=_walk(sizes, k), writes=tuple(arrays))

@@ -92,6 +92,8 @@ PEERS = {"hdbscan": hdbscan, "kmeans": kmeans, "leiden": leiden, "leiden_4ln": l
 
 
 def score(y, labels):
+    if labels is None:
+        return {"K": 0, "AMI": np.nan, "ARI": np.nan}
     return {
         "K": len(np.unique(labels[labels >= 0])),
         "AMI": 100 * adjusted_mutual_info_score(y, labels, average_method="max"),
@@ -111,6 +113,9 @@ def compare(name, X, y, peers):
         except ImportError as error:
             print(f"{peer} is left out: {error}")
             peers.remove(peer)
+        except ValueError as error:  # EVoC needs more than four features
+            print(f"{peer} has no answer for {name}: {error}")
+            found[peer] = found[f"{peer}*"] = None
     row = {"data": name, "n": len(X), "d": X.shape[1], "K": len(np.unique(y))}
     for method, labels in found.items():
         row |= {f"{method} {what}": value for what, value in score(y, labels).items()}
@@ -144,7 +149,7 @@ def tables(rows):
     lines = ["| mean AMI | sets | " + " | ".join(methods) + " |", "|---" * (len(methods) + 2) + "|"]
     for group, members in groups.items():
         if members:
-            means = (np.mean([row[f"{method} AMI"] for row in members]) for method in methods)
+            means = (np.nanmean([row[f"{method} AMI"] for row in members]) for method in methods)
             lines.append(f"| {group} | {len(members)} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
     lines += ["", "| auto against | wins | losses | (by more than one point of AMI)", "|---|---|---|---|"]
     for other in methods[1:]:
@@ -210,7 +215,7 @@ def main():
     rows, text = [], ""
     for name, X, y in data_sets(options.data, options.toys):
         rows.append(compare(name, X, y, peers))
-        print(name, {key: round(value) for key, value in rows[-1].items() if key.endswith(("AMI", " K"))}, flush=True)
+        print(name, {key: round(value) for key, value in rows[-1].items() if key.endswith(("AMI", " K")) and np.isfinite(value)}, flush=True)
     if rows:
         with (options.out / "quality.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[-1]), extrasaction="ignore")

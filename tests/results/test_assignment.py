@@ -205,7 +205,8 @@ def test_a_second_sample_tells_how_well_the_first_speaks_for_all(rows, tmp_path)
 
 #: The small arrays of a result.
 REST = (
-    "candidate_clusters", "candidates", "cluster", "criterion_parts", "evidence", "evidence_with_borders", "k", "lam",
+    "candidate_clusters", "candidates", "cluster", "communities", "community_clusters", "criterion_parts",
+    "evidence", "evidence_with_borders", "k", "lam",
     "n_clusters", "picks", "rates", "representatives", "scale", "smallest", "source_clusters", "sources",
 )  # fmt: skip
 

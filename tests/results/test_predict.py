@@ -39,7 +39,8 @@ def test_equation_of_new_points(result, blobs):
     np.testing.assert_array_equal(found.labels.compute(), expected.argmax(axis=1))
 
 
-def test_a_training_row_that_is_no_representative_satisfies_the_equation_itself(result):
+def test_a_training_row_that_is_no_representative_satisfies_the_equation_itself(result, blobs):
+    result = fit(blobs, Settings(metric=result.settings.metric, selection="scales"))
     choice, F = result.choice, result.memberships.compute()
     nearest = result.graph.indices[:, : choice.n_neighbors].compute()
     smoothed = (1 - choice.lam) * F[nearest].mean(axis=1) + choice.lam / choice.n_clusters

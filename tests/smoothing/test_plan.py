@@ -61,7 +61,7 @@ def test_a_whole_fit_has_the_stages_in_the_order_in_which_they_run():
     plan = plan_stages(16, graph_sizes, sizes)
     smoothing = ["candidates", "evaluate", "communities", "absorption", "memberships"]
     assert [stage.name for stage in plan.stages] == [
-        *("preprocess", "points", "cells", "calibrate", "neighbors"),
+        *("preprocess", "points", "copies", "cells", "calibrate", "neighbors"),
         *smoothing,
     ]
     assert plan.shared_bytes == 50_000 * (4 * graph_sizes.n_neighbors + 4)

@@ -51,5 +51,6 @@ def test_the_heat_map_shows_the_strongest_features_in_a_diagonal(shown):
     assert values.shape == (6, 3)
     assert heat["hidden_features"] == heat["hidden_clusters"] == 0
     assert {name for name, _ in heat["rows"]} == {f"feature {at}" for at in range(6)}
-    strongest = [int(np.abs(row).argmax()) for row in values]
+    strongest = [int(np.abs(row).argmax()) for row in values if np.abs(row).max() > 1]  # without noise, full of ties
+    assert len(strongest) == 3
     assert strongest == sorted(strongest)
