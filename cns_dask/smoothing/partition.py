@@ -380,7 +380,7 @@ def split_scales(
     dips = borders.groups_between_gaps(links)
     if candidates is None:
         return dips, bool(dips.max() > 0)
-    scale = majority(labels[candidates[0]], candidates[1], n_communities)
+    scale = majority(labels[candidates[0]], candidates[1], dips)
     both = np.unique(np.stack([scale, dips]), axis=1, return_inverse=True)[1].ravel()
     return both, bool(both.max() > np.unique(scale).size - 1)
 
@@ -411,12 +411,20 @@ def _lists_at(neighbors: StoredArray, rows: IntArray) -> IntArray:
     )
 
 
-def majority(communities: IntArray, clusters: IntArray, n_communities: int) -> IntArray:
-    """Return the most frequent cluster of the candidates in each community; that of all where it has none."""
+def majority(communities: IntArray, clusters: IntArray, groups: IntArray) -> IntArray:
+    """Return the most frequent cluster of the candidates in each community.
+
+    Where a community has none, it is that of the candidates in its group, or else of all; `groups` are those of the
+    communities.
+    """
     known = (communities >= 0) & (clusters >= 0)
-    counts = np.zeros((n_communities, int(clusters.max(initial=0)) + 1), np.int64)
+    counts = np.zeros((len(groups), int(clusters.max(initial=0)) + 1), np.int64)
     np.add.at(counts, (communities[known], clusters[known]), 1)
-    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+    of_groups = np.zeros((int(groups.max()) + 1, counts.shape[1]), np.int64)
+    np.add.at(of_groups, groups, counts)
+    of_groups[of_groups.sum(axis=1) == 0] = counts.sum(axis=0)
+    has_none = counts.sum(axis=1) == 0
+    counts[has_none] = of_groups[groups[has_none]]
     return np.asarray(counts.argmax(axis=1))
 
 

@@ -215,7 +215,8 @@ def main():
     rows, text = [], ""
     for name, X, y in data_sets(options.data, options.toys):
         rows.append(compare(name, X, y, peers))
-        print(name, {key: round(value) for key, value in rows[-1].items() if key.endswith(("AMI", " K")) and np.isfinite(value)}, flush=True)
+        shown = {key: value for key, value in rows[-1].items() if key.endswith(("AMI", " K")) and np.isfinite(value)}
+        print(name, {key: round(value) for key, value in shown.items()}, flush=True)
     if rows:
         with (options.out / "quality.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[-1]), extrasaction="ignore")

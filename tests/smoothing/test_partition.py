@@ -117,7 +117,8 @@ def test_small_communities_join_those_they_are_linked_with():
 
 def test_the_cluster_of_a_community_is_that_of_most_of_its_candidates():
     communities, clusters = np.array([0, 0, 0, 1, 1, -1]), np.array([1, 1, 0, 0, -1, 1])
-    assert majority(communities, clusters, 3).tolist() == [1, 0, 0]
+    assert majority(communities, clusters, np.array([0, 1, 2])).tolist() == [1, 0, 0]
+    assert majority(communities, clusters, np.array([0, 1, 0])).tolist() == [1, 0, 1]  # that of its group
 
 
 def test_clusters_of_rows():
