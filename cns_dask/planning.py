@@ -84,7 +84,7 @@ def plan(  # noqa: PLR0913 - one parameter per choice
     >>> forecast.limit_bytes // 2**30  # and print(forecast) shows all of it
     4
     >>> sampled = plan(n_rows=10**9, n_features=16, sample=10**6, threads=2, measure=False)
-    >>> sampled.limit_bytes // 2**30, [stage.stage for stage in sampled.stages][::11]
+    >>> sampled.limit_bytes // 2**30, [stage.stage for stage in sampled.stages][::12]
     (4, ['sample', 'assign'])
     """
     settings = check_settings(settings)

@@ -44,7 +44,7 @@ PARTS = (
     "plans",
     "samples",
 )
-BEFORE = ("preprocess", "points", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
+BEFORE = ("preprocess", "points", "copies", "cells", "calibrate", "neighbors", "audit", "descent")  # up to the graph
 
 
 def moons(n_rows: int, noise: float = 0.08) -> np.ndarray:
