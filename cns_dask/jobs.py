@@ -58,7 +58,7 @@ class Job:
 
     @property
     def merges_copies(self) -> bool:
-        """Whether equal rows are one place: not in the paper's method, nor where the caller gives the graph."""
+        """Return True if equal rows count as one: not in the paper's method, nor where the caller gives the graph."""
         return self.given_graph is None and self.settings.selection != "paper"
 
     def with_distinct(self, n_distinct: int) -> "Job":
