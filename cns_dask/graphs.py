@@ -147,8 +147,8 @@ def neighbor_graph(  # noqa: PLR0913 - one parameter per choice
             run.write(replace(points, writes=(array,)), {"points": prepared})  # constant features may be dropped
             summary = find_neighbors(run, sizes, n_neighbors, method, recall, seed)
             unit = 1.0 if transform.normalize or transform.is_scaled else float(transform.scale[0])
-            is_scaled = preprocessing.scale and transform.is_scaled
-            summary = replace(summary, unit=unit, preprocessing=replace(preprocessing, scale=is_scaled))
+            treated = replace(preprocessing, scale=transform.scale_setting)
+            summary = replace(summary, unit=unit, preprocessing=treated)
             output.writer.describe_graph(**summary.as_attributes())
             output.writer.describe(n_neighbors=n_neighbors, seconds=progress.seconds, **chosen)
     return stored_graph(output.store)

@@ -241,8 +241,8 @@ def find_graph(job: Job, settings: Settings, transform: Transform | None, run: R
         summary = find_neighbors(run, job.graph_sizes, *how)
     else:
         summary = find_among_distinct(run, job.graph_sizes, job.distinct_sizes, *how)
-    is_scaled = transform is None or transform.is_scaled
-    return replace(summary, preprocessing=replace(job.preprocessing, scale=is_scaled))
+    scale = True if transform is None else transform.scale_setting
+    return replace(summary, preprocessing=replace(job.preprocessing, scale=scale))
 
 
 def find_clusters(job: Job, settings: Settings, run: Run) -> GridResult:

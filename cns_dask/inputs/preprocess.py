@@ -60,6 +60,12 @@ class Transform:
     axes_error: float | None = None  # relative residual of axes that were found by iteration; None for exact ones
     is_scaled: bool = True  # whether features are scaled to unit variance, and why
     scaling: str | None = None
+    by_modes: bool = False  # whether the variance of some is that within their modes
+
+    @property
+    def scale_setting(self) -> bool | str:
+        """The setting that scales these rows in this way."""
+        return "auto" if self.by_modes else self.is_scaled
 
     @property
     def summary(self) -> TransformSummary:
@@ -115,6 +121,8 @@ def learn_transform(
     unit = units_of(np.maximum(np.abs(lowest), np.abs(highest))[kept], scale=scaling.scale)
     ordinary = bool((unit == 1).all())
     mean, deviation = _mean_and_deviation(X[:, kept] if ordinary else X[:, kept] / unit, scale=scaling.scale)
+    if scaling.within_modes is not None:
+        deviation *= scaling.within_modes[kept]
     transform = Transform(
         n_features=X.shape[1],
         kept=kept,
@@ -125,6 +133,7 @@ def learn_transform(
         magnitude=0.0,
         is_scaled=scaling.scale,
         scaling=scaling.why,
+        by_modes=scaling.within_modes is not None,
     )
     magnitude = np.maximum(np.abs(lowest), np.abs(highest))[kept] / transform.scale
     transform = replace(transform, magnitude=float(np.linalg.norm(magnitude)))

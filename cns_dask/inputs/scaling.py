@@ -1,7 +1,7 @@
 """Whether features are scaled to unit variance: tables with units need it, principal components lose most by it.
 
 The variance of a principal component tells how much it says. It is seen from a sample of the rows: components have no
-correlation, and their variances fall from one to the next.
+correlation, and their variances fall from one to the next. Other features are scaled within their modes: see `modes`.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 
 from cns_dask.array_types import FloatArray
+from cns_dask.inputs.modes import within_modes
 
 #: Rows and numbers of the sample, at most.
 SAMPLE_ROWS, SAMPLE_NUMBERS = 8192, 2**23
@@ -24,6 +25,8 @@ NEARLY_UNCORRELATED, MANY_FEATURES = 0.15, 8
 #: Rank correlation of variance and position, and ratio of the largest variance to the smallest, from which variances
 #: fall.
 FALLING_RANKS, LEAST_RATIO = -0.9, 2.0
+#: How most tables are treated.
+UNIT_VARIANCE = "features are scaled to unit variance"
 #: Largest difference of the norm of a row from 1.
 NORM_TOLERANCE = 1e-3
 
@@ -34,6 +37,7 @@ class Scaling:
 
     scale: bool
     why: str | None = None  # a sentence without its full stop
+    within_modes: FloatArray | None = None  # deviation of each feature within its modes, relative to its deviation
 
 
 def known_scaling(scale: bool | str, selection: str, *, is_sparse: bool = False) -> Scaling | None:
@@ -58,7 +62,11 @@ def scaling_of(sample: FloatArray) -> Scaling:
         return Scaling(False, "features are not scaled: rows have unit norm")
     if are_components(rows):
         return Scaling(False, "features are not scaled: they are principal components")
-    return Scaling(True, "features are scaled to unit variance")
+    shares = within_modes(rows)
+    n_modal = np.count_nonzero(shares < 1)
+    if n_modal == 0:
+        return Scaling(True, UNIT_VARIANCE)
+    return Scaling(True, f"{UNIT_VARIANCE}, {n_modal} of {len(shares)} within their modes", shares)
 
 
 def is_normalized(rows: FloatArray) -> bool:

@@ -19,7 +19,7 @@ class Preprocessing:
     """What was done to rows before their neighbours were searched: the settings of these names."""
 
     metric: str
-    scale: bool
+    scale: bool | str
     max_components: int | None
     center: bool = True  # whether the mean was subtracted from every feature
 

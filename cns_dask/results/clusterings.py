@@ -65,7 +65,15 @@ def stored_communities(store: ResultStore, selection: Selection) -> Communities 
         return None
     found = selection.communities
     clusters = store.read("community_clusters")
-    return Communities(clusters, found.n_clusters, found.value, selection.ratio, selection.used == found)
+    return Communities(
+        clusters,
+        found.n_clusters,
+        found.value,
+        selection.ratio,
+        selection.used == found,
+        selection.hint,
+        selection.confirmed,
+    )
 
 
 def sources_at(store: ResultStore, grid: Grid, choice: Choice) -> Sources:

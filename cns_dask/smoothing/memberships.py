@@ -51,7 +51,7 @@ def clustering_block(P: FloatArray, numbers: Sequence[int] | None = None, *, noi
     K = P.shape[1]
     if numbers is not None:
         P = P[:, np.argsort(numbers)]
-    F = 1 / K + P - P.sum(axis=1, keepdims=True) / K
+    F = 1 / K + P - P.sum(axis=1, keepdims=True) / K if K > 1 else np.ones_like(P)  # where rounding would not give 1
     chances = np.maximum(P, 0)  # solved absorption may be negative by its residual
     total = chances.sum(axis=1)
     share = np.divide(chances.max(axis=1), total, out=np.full(len(P), 1 / K), where=total > 0)

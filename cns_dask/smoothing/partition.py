@@ -12,10 +12,11 @@ import numpy as np
 
 from cns_dask.array_types import ArrayLike, FloatArray, IntArray
 from cns_dask.execution.run import Piece, Run, RunningStage
-from cns_dask.smoothing import borders
+from cns_dask.smoothing import borders, islands
 from cns_dask.smoothing.borders import LinkDensities
 from cns_dask.smoothing.candidates import in_degrees
 from cns_dask.smoothing.communities import (
+    JOINED_SWEEPS,
     LEAST_STRUCTURE_RATIO,
     MOST_PARTS,
     SWEEPS,
@@ -185,7 +186,7 @@ def settle_members(
     copies = None if first_copy is None else _copies(stage, first_copy, files)
     labels = stage.create("clusters-0")
     stage.compute([stage.delayed("settle", write_clusters, members, clusters, labels)])
-    for sweep in range(1, SWEEPS + 1) if n_clusters < len(clusters) else ():
+    for sweep in range(1, JOINED_SWEEPS + 1) if n_clusters < len(clusters) else ():
         shared = labels, n_clusters, copies, (labels := stage.create(f"clusters-{sweep}"))
         stage.compute([stage.delayed("settle", settle_rows, lists, part[0], *shared) for part in lists.regions()])
     return labels
@@ -289,11 +290,21 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
     sizes = np.bincount(parts[parts >= 0], minlength=K)
     member = (communities[None, :] == np.arange(communities.max() + 1)[:, None]).astype(float)
     joined = member @ flows @ member.T
-    ratio, groups, adds = find_borders(clusters_of(parts, communities), joined, files, around, candidates)
-    clusters = hierarchy(flows, sizes, np.stack([communities, groups[communities]]))
+    of_rows = clusters_of(parts, communities)
+    ratio, groups, adds = find_borders(of_rows, joined, files, around, candidates)
+    coarse = groups[communities]
+    groups = find_islands(parts, flows, coarse, files, around, ratio)
     n_clusters = int(groups.max()) + 1
-    hint = "" if n_clusters > 1 else hint_of(files, around)
-    return Communities(clusters, n_clusters, modularity(joined), ratio, adds, hint)
+    levels = np.stack([different(np.stack([communities, groups])), groups, coarse])
+    return Communities(
+        hierarchy(flows, sizes, levels),
+        n_clusters,
+        modularity(joined),
+        ratio,
+        adds or n_clusters > int(coarse.max()) + 1,
+        "" if n_clusters > 1 else hint_of(files, around),
+        candidates is None or confirms(of_rows[candidates[0]], candidates[1]),
+    )
 
 
 def hint_of(files: WalkFiles, around: Surroundings) -> str:
@@ -324,9 +335,7 @@ def find_borders(
     separate more clusters than scales do. `labels` are the communities of the rows by position, `flows` their links.
     """
     ratio, groups, adds = None, np.arange(len(flows)), False
-    reach, order = np.asarray(around.reach[:]), np.asarray(files.order[:])
-    places = np.arange(len(labels)) if around.copies is None else places_of(around.copies)
-    places = places[np.argsort(reach[places], kind="stable")]  # so that samples do not depend on the order of rows
+    order, places = np.asarray(files.order[:]), places_by_reach(around)
     if around.points is not None:
         counts: IntArray = np.ones(len(places), np.int64) if around.copies is None else counts_of(around.copies, places)
         sampled = evenly(len(places), borders.STRUCTURE_ROWS)
@@ -338,6 +347,52 @@ def find_borders(
         some = some[labels[some] >= 0]
         groups = borders.groups_between_dips(_rows_at(around.points, order[some]), labels[some], flows)
     return ratio, groups, adds
+
+
+def find_islands(
+    parts: IntArray, flows: FloatArray, groups: IntArray, files: WalkFiles, around: Surroundings, ratio: float | None
+) -> IntArray:
+    """Split islands off groups of parts of communities; return the group of every part.
+
+    Where the graph is more modular than that of data without clusters all communities stand, and nothing is split.
+    """
+    stands = ratio is None or (ratio >= LEAST_STRUCTURE_RATIO and walks_mix(around.dimension))
+    if around.points is None or around.dimension is None or stands:
+        return groups
+    places = places_by_reach(around)
+    some = places[evenly(len(places), islands.ISLAND_ROWS)]
+    some = some[parts[some] >= 0]
+    return islands.with_islands(_rows_at(around.points, np.asarray(files.order[:])[some]), parts[some], flows, groups)
+
+
+def confirms(communities: IntArray, clusters: IntArray) -> bool:
+    """Tell whether communities are cut by few clusters of a scale, from those of its candidates.
+
+    Modularity cuts more than there is, so clusters that cut communities are none. Most candidates must lie in the
+    cluster that is the most frequent one of their community, and more than one cluster must be.
+
+    Examples
+    --------
+    >>> confirms(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])), confirms(np.array([0, 0, 0]), np.array([0, 1, 2]))
+    (True, False)
+    """
+    known = (communities >= 0) & (clusters >= 0)
+    communities, clusters = communities[known], clusters[known]
+    if not communities.size:
+        return False
+    of = majority(communities, clusters, np.zeros(int(communities.max()) + 1, np.int64))[communities]
+    return bool((of == clusters).mean() > 0.5 and len(np.unique(of)) > 1)
+
+
+def different(columns: IntArray) -> IntArray:
+    """Return the number of each of some columns (., m) among the different ones.
+
+    Examples
+    --------
+    >>> different(np.array([[0, 0, 1, 0], [1, 0, 0, 1]]))
+    array([1, 0, 2, 1])
+    """
+    return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1]).ravel()
 
 
 def without_small(labels: IntArray, links: FloatArray, least: int) -> tuple[IntArray, FloatArray, IntArray]:
@@ -381,8 +436,15 @@ def split_scales(
     if candidates is None:
         return dips, bool(dips.max() > 0)
     scale = majority(labels[candidates[0]], candidates[1], dips)
-    both = np.unique(np.stack([scale, dips]), axis=1, return_inverse=True)[1].ravel()
+    both = different(np.stack([scale, dips]))
     return both, bool(both.max() > np.unique(scale).size - 1)
+
+
+def places_by_reach(around: Surroundings) -> IntArray:
+    """Return the positions of different rows by their reach, so that samples do not depend on the order of rows."""
+    reach = np.asarray(around.reach[:])
+    places = np.arange(len(reach)) if around.copies is None else places_of(around.copies)
+    return places[np.argsort(reach[places], kind="stable")]
 
 
 def places_of(copies: Copies) -> IntArray:
@@ -452,7 +514,7 @@ def settled_clusters(
     """Return the cluster of every row from the clusters (part,) of a partition: see `settle_members`."""
     labels, n_clusters = clusters_of(communities, clusters), int(clusters.max()) + 1
     masses = None if first_copy is None else np.bincount(first_copy, minlength=len(first_copy))[first_copy]
-    for _ in range(SWEEPS) if n_clusters < len(clusters) else ():
+    for _ in range(JOINED_SWEEPS) if n_clusters < len(clusters) else ():
         labels = settle_part(neighbors, 0, labels, n_clusters, masses)
     return labels
 

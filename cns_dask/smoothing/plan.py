@@ -15,7 +15,7 @@ import numpy as np
 from cns_dask.execution.forecast import Group, makespan
 from cns_dask.execution.plan import MERGED_AT_ONCE, Stage, Step
 from cns_dask.settings import Grid
-from cns_dask.smoothing.communities import CLIMBED, SWEEPS, climbed
+from cns_dask.smoothing.communities import CLIMBED, JOINED_SWEEPS, SWEEPS, climbed
 from cns_dask.smoothing.newton import ring_passes
 from cns_dask.smoothing.nodes import precision_for, spectrum_steps
 from cns_dask.smoothing.passes import TILE_READS, TILE_ROWS, number_of_tiles
@@ -25,10 +25,10 @@ from cns_dask.storage.layout import ArrayPlan
 
 #: Target memory of one solve; it is exceeded only at the narrowest block.
 BLOCK_BYTES = 2 * 2**30
-#: Rows at which the absorption of all candidates is kept while the grid is evaluated: up to so many all of them, above
-#: every so-manieth of the order in which rows lie close together. Means over them stand for means over all rows; their
-#: noise, about one part in 250, is that which the verdict measures. What is stored in the end is known at all rows.
-KEPT_ROWS = 2**16
+#: Rows at which the absorption of all candidates is kept while the grid is evaluated: one in `ROWS_PER_KEPT_ROW`,
+#: evenly spaced in the order in which rows lie close together, but at least and at most this many. Means over 2^14 of
+#: them estimate means over all rows to about one part in 128.
+KEPT_ROWS, ROWS_PER_KEPT_ROW = (2**14, 2**16), 16
 #: Rows of one part of a walk: a file, and the work of one task.
 WALK_PART_ROWS = 2**18
 #: Up to so many rows every k has nodes of its own; above, all have those of the smallest k, which are nearly as good.
@@ -132,7 +132,8 @@ def size_smoothing(  # noqa: PLR0913 - one parameter per choice
     """
     counts = [n_candidates] * len(grid.ks) if isinstance(n_candidates, int) else n_candidates
     largest, number = min(max(counts), n_rows), np.dtype(precision_for(tol)).itemsize
-    kept = n_rows if every_row else min(n_rows, (overrides or {}).get("kept_rows", KEPT_ROWS))
+    some = clip(n_rows // ROWS_PER_KEPT_ROW, *KEPT_ROWS)
+    kept = n_rows if every_row else min(n_rows, (overrides or {}).get("kept_rows", some))
     chunk = clip(max(CHUNK_BYTES // (number * largest), 8 * largest, kept // 1024), 1, kept)
     sizes = SmoothingSizes(
         n_rows=n_rows,
@@ -358,9 +359,9 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     steps = [Step("absorb", math.ceil(n_picks / width), solve_bytes, work=passes, gathers=True)]
     arrays = [ArrayPlan("absorption", (n, n_picks), (sizes.rows_per_chunk, width))]
     if sizes.communities:
-        part, names = min(sizes.rows_per_walk_part, n), [f"clusters-{at}" for at in range(SWEEPS + 1)]
-        held, work = 4 * FLOAT_BYTES * n + 8 * FLOAT_BYTES * part * k, SWEEPS * n * k
-        steps.insert(0, Step("settle", 2 + SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
+        part, names = min(sizes.rows_per_walk_part, n), [f"clusters-{at}" for at in range(JOINED_SWEEPS + 1)]
+        held, work = 4 * FLOAT_BYTES * n + 8 * FLOAT_BYTES * part * k, JOINED_SWEEPS * n * k
+        steps.insert(0, Step("settle", 2 + JOINED_SWEEPS * math.ceil(n / part), held, work=work, recorded=False))
         steps.insert(0, Step("copies", 1, 5 * FLOAT_BYTES * n, recorded=False))
         arrays += [ArrayPlan(name, (n,), (part,), "int32", scratch=True) for name in names]
         arrays += [ArrayPlan(name, (n,), (part,), "int64", scratch=True) for name in ("first-at", "masses")]

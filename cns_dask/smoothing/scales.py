@@ -45,8 +45,9 @@ groups do not have, is the (geometric) mean rate at which walks mix inside the g
 above, unless walks hardly ever leave.
 
 **Which one.** In many dimensions (d > `MIXING_DIMENSION`) communities that have borders are used, and scales where no
-community has one. In few dimensions scales are, and communities where a dip in density splits one of their clusters:
-see `communities` and `borders`.
+community has one, if their clusters do not cut most communities (the rates of a sphere have gaps too). In few
+dimensions scales are, and communities where a border in density splits one of their clusters: see `communities`,
+`borders` and `islands`.
 
 A cluster starts from all its candidates: F0 has the cluster's unit vector at each, and P_g is the sum of their columns.
 That is the paper's closed form with several representatives, so all that follows from it still holds.
@@ -77,8 +78,9 @@ LEAST_BORDERS = 0.1
 HARDLY_EVER = 0.01
 #: Dimension up to which walks of sqrt(n) steps do not mix inside a cluster.
 MIXING_DIMENSION = 3.0
-#: Weight of the start solution for communities, at least: walks of more steps would undo their borders.
-COMMUNITY_LAM = 0.1
+#: Weight of the start solution for communities, at least. Longer walks leave clusters of few rows: with 0.1 some of
+#: them would have no row left, and with 0.2 to 0.5 the mean AMI is the same.
+COMMUNITY_LAM = 0.3
 #: Relative difference of numbers of clusters up to which they count as near.
 NEAR = 0.1
 #: Smaller rates are those of groups that exchange no walks.
@@ -188,7 +190,7 @@ def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: i
         cluster_of_group = largest_first(cut(vectors, K), group_masses)
         clusters[K - 1] = np.where(group >= 0, cluster_of_group[np.searchsorted(present, group)], -1)
         members = (cluster_of_group[None, :] == np.arange(K)[:, None]).astype(float)
-        leaving[K - 1] = rates_of(members @ group_flow @ members.T)[0][-1]
+        leaving[K - 1] = largest_rate(members @ group_flow @ members.T)
         shares = members @ group_masses / max(1.0, group_masses.sum())
         effective[K - 1] = np.exp(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
     within = max(mixing_rate(flow, group, present, group_masses), float(rates[-1]))
@@ -226,9 +228,19 @@ def join_small(flow: FloatArray, masses: FloatArray, least_rows: int) -> IntArra
 
 def rates_of(flow: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rates 1 - w of a reversible chain with symmetric flow, ascending, and its eigenvectors (g, g)."""
-    root = np.sqrt(np.maximum(flow.sum(axis=1), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(flow / np.outer(root, root))
+    values, vectors = np.linalg.eigh(_symmetric(flow))
     return np.clip(1 - values[::-1], 0, 1), vectors[:, ::-1]
+
+
+def largest_rate(flow: FloatArray) -> float:
+    """Return the largest rate 1 - w of a reversible chain with symmetric flow."""
+    return float(np.clip(1 - np.linalg.eigvalsh(_symmetric(flow))[0], 0, 1))
+
+
+def _symmetric(flow: FloatArray) -> FloatArray:
+    """Return the symmetric matrix (g, g) that has the eigenvalues of a chain with this flow."""
+    root = np.sqrt(np.maximum(flow.sum(axis=1), np.finfo(float).tiny))
+    return np.asarray(flow / np.outer(root, root))
 
 
 def cut(vectors: FloatArray, n_clusters: int) -> IntArray:
@@ -310,6 +322,7 @@ class Selection:
     communities: Choice | None = None  # None if they were not looked for
     ratio: float | None = None  # modularity of the communities relative to data without clusters
     hint: str = ""  # what another treatment of the features would show, where no community has a border
+    confirmed: bool = True  # whether communities confirm the scales
 
 
 @dataclass(frozen=True)
@@ -372,9 +385,9 @@ def select(basis: Basis, selection: str, *, n_clusters: int | None = None) -> Se
     used, why = _chosen(basis, selection, basis.paper() or first, of_all)
     if n_clusters is not None and used.n_clusters != n_clusters:
         used, why = _with_number(basis, selection, first, scales, n_clusters), "n_clusters was given"
-    ratio, hint = (None, "") if (found := basis.communities) is None else (found.ratio, found.hint)
-    near = evidence.near(first.n_clusters)
-    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, near, communities, ratio, hint)
+    near, found = evidence.near(first.n_clusters), basis.communities
+    about = (None, "", True) if found is None else (found.ratio, found.hint, found.confirms_scales)
+    return Selection(used, why, first, scales, evidence.dimension, evidence.structure, near, communities, *about)
 
 
 def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None) -> tuple[Choice, str]:
@@ -386,6 +399,9 @@ def _chosen(basis: Basis, selection: str, paper: Choice, scales: Choice | None) 
         return by_communities
     if not evidence.has_structure or scales is None:
         return basis.whole(evidence.structure), "no number of clusters stands out from data without structure"
+    found = basis.communities
+    if selection == "auto" and evidence.mixes and found is not None and not found.confirms_scales:
+        return basis.whole(evidence.structure), "clusters of the best scale cut most communities"
     if selection == "scales":
         return scales, "it was asked for"
     return scales, "no community has a border" if evidence.mixes else "the data have few dimensions"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cns_dask.array_types import ArrayLike, IntArray
 from cns_dask.execution.run import MISSING_RECORD, Piece, Run, RunningStage
 from cns_dask.neighbors.exchange import collect, slices_of_blocks, write_sorted
+from cns_dask.settings import TIGHT_ROWS
 from cns_dask.smoothing import scales, solver
 from cns_dask.smoothing.candidates import Candidates, highest_near, in_degrees, in_row_order, local_maxima, most_of
 from cns_dask.smoothing.passes import TILE_ROWS
@@ -42,6 +43,8 @@ from cns_dask.storage.records import recordable
 
 #: Rows that are put in order together where some rows are copies.
 ORDERED_ROWS = 2**18
+#: Candidates for each of `max_clusters` where communities choose the clusters of many rows.
+CANDIDATES_PER_CLUSTER = 2
 
 
 @recordable
@@ -80,7 +83,10 @@ class StoredWalk:
 def start_walks(
     run: Run, sizes: SmoothingSizes, max_candidates: int, tol: float, seed: int, *, cover: bool
 ) -> tuple[dict[int, StoredWalk], float | None]:
-    """Number the rows for the walks, write these, and find the candidates, for every k; and the intrinsic dimension."""
+    """Number the rows for the walks, write these, and find the candidates, for every k; and the intrinsic dimension.
+
+    Where there are many rows and walks mix, communities choose the clusters, and fewer candidates are enough.
+    """
     writer, grid = run.writer, sizes.grid
     points = writer.array("points") if "points" in writer else None
     has = {"with_distances": "graph/distances" in writer, "with_cells": "cells/points" in writer}
@@ -88,6 +94,9 @@ def start_walks(
         order, positions = stage.create("order"), stage.create("positions")
         _find_order(run, stage, order, positions, grid.ks[0])
         walks = _write_walks(run, stage, sizes, positions, order)
+        dimension = _dimension(run, stage, sizes)
+        if sizes.communities and sizes.n_rows > TIGHT_ROWS and scales.walks_mix(dimension):
+            max_candidates = min(max_candidates, CANDIDATES_PER_CLUSTER * grid.max_clusters)
         limit = max_candidates if cover else None
         chosen = [_choose(run, stage, walks[k], (order, points, max_candidates), limit, k) for k in grid.ks]
         searched = grid.ks[::-1] if sizes.nodes_of_every_k else grid.ks[:1]
@@ -95,7 +104,6 @@ def start_walks(
         of_solves = grid.lams, seed, tol, sizes.block_width
         pieces = [Piece(nodes_of, (walks[k], positions_of[k], *of_solves)) for k in searched]
         nodes = dict(zip(searched, stage.run("nodes", pieces), strict=True))
-        dimension = _dimension(run, stage, sizes)
     starts = {k: Start(*each, nodes.get(k, nodes[grid.ks[0]])) for k, each in zip(grid.ks, chosen, strict=True)}
     return {k: StoredWalk(walks[k], starts[k]) for k in grid.ks}, dimension
 

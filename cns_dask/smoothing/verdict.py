@@ -126,6 +126,8 @@ def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
         advice = " If there may be more, raise max_clusters." if selection.paper.n_clusters == grid.max_clusters else ""
         tried = "no community has a border, and " if selection.communities is not None else ""
         hint = f" {selection.hint}" if selection.hint else ""
+        if selection.structure >= least_structure(selection.dimension):
+            return f"1 cluster: {tried}the clusters of the best scale cut most communities.{hint}{advice}"
         return (
             f"1 cluster: {tried}no number of clusters up to {grid.max_scale} stands out from data without structure "
             f"(evidence {selection.structure:.1f}, and {least_structure(selection.dimension)} is needed).{hint}{advice}"

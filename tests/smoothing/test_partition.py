@@ -128,7 +128,7 @@ def test_clusters_of_rows():
 
 def test_one_cluster_says_what_another_scaling_would_show():
     X, _ = overlapping(2, 4, 20, 1000)  # scaled to unit variance, the feature with two modes says little
-    result = CNS().fit(X).result_
+    result = CNS(scale=True).fit(X).result_
     assert result.choice.n_clusters == 1
     assert "With scale=False there would be 2." in result.verdict.sentence
     assert CNS(scale=False).fit(X).n_clusters_ == 2

@@ -475,7 +475,7 @@ def test_a_number_of_clusters_without_borders_is_no_structure():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_overlapping_clusters_in_eight_dimensions_are_found_and_the_paper_s_choice_stays_exact(seed):
     X = mixture(1500, 8, n_clusters=8, spread=2.4, seed=seed)
-    model, paper = CNS().fit(X), CNS(selection="paper", scale=True).fit(X)
+    model, paper = CNS(scale=True).fit(X), CNS(selection="paper", scale=True).fit(X)
     assert model.n_clusters_ == paper.n_clusters_ == 8
     at_paper = model.result_.at(selection="paper")
     np.testing.assert_array_equal(at_paper.labels.compute(), paper.labels_)
