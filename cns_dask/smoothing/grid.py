@@ -386,7 +386,8 @@ def keep_absorption(
     positions = [np.array([position[row] for row in rows.tolist()]) for rows in sources.by_cluster()]
     with run.stage(absorption_stage(sizes, len(positions))) as stage:
         target = stage.create("absorption")
-        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, sizes.final_width, target, choice.n_neighbors)
+        width = sizes.width_for(len(positions))
+        pieces = _solve_pieces(walk, positions, (choice.lam,), tol, width, target, choice.n_neighbors)
         residuals, passes, _ = zip(*stage.run("absorb", pieces), strict=True)
     return float(np.max(residuals)), max(passes)  # a NaN stays one
 
@@ -404,7 +405,8 @@ def keep_members(
     Return the most prominent row of each cluster, the residual, and the passes. `partition` are the part of a community
     that every row is in, by position, the cluster of each part, and the first copies of rows, if any.
     """
-    K, width, files = choice.n_clusters, sizes.final_width, walk.files
+    K, files = choice.n_clusters, walk.files
+    width = sizes.width_for(K)
     with run.stage(absorption_stage(sizes, K)) as stage:
         labels = settle_members(stage, files, *partition)
         (rows,) = stage.compute([stage.delayed("settle", prominent_members, labels, files, K)])

@@ -36,6 +36,8 @@ OWN_NODES_ROWS = 2**21
 #: Widths of the blocks in which the final absorption is solved in double precision: 8 are a line of the cache; above so
 #: many rows 4, so that there are more tasks, of less memory, or 2 where there are threads for them.
 FINAL_WIDTHS, WIDE_ROWS = (8, 4, 2), 2**20
+#: Rows above which narrow blocks are worth their compilation: two columns take half of the time of eight.
+SLIM_ROWS = 2**16
 #: Above so many rows blocks are narrower where there would be fewer than threads: see `narrow`. Fewer take seconds.
 NARROW_ROWS = 2**20
 #: Time of a pass for each vector, by the bytes of a row of its block: relative to rows that fill a line of the cache.
@@ -105,6 +107,12 @@ class SmoothingSizes:
     def final_width(self) -> int:
         """Clusters whose final absorption is solved together."""
         return self.absorption_width if self.widths is None else self.widths[-1]
+
+    def width_for(self, n_clusters: int) -> int:
+        """Return the same for a number of clusters: with many rows a block of few clusters is as narrow as these."""
+        if self.n_rows <= SLIM_ROWS:
+            return self.final_width
+        return min(self.final_width, max(FINAL_WIDTHS[-1], 1 << (n_clusters - 1).bit_length()))
 
 
 def size_smoothing(  # noqa: PLR0913 - one parameter per choice
@@ -352,7 +360,7 @@ def absorption_stage(sizes: SmoothingSizes, n_picks: int | None = None) -> Stage
     """The absorption at the representatives of the chosen clusters, solved to the final tolerance and stored."""
     n, k = sizes.n_rows, sizes.grid.ks[-1]
     n_picks = sizes.grid.max_clusters if n_picks is None else n_picks
-    width = sizes.final_width
+    width = sizes.width_for(n_picks)
     ring = FLOAT_BYTES * width * n * (ring_passes(n) + 1)
     solve_bytes = 2 * FLOAT_BYTES * width * n + max(ring, fallback_bytes(n))  # the solution, and it by rows
     passes = n * k * n_picks * row_cost(width, FLOAT_BYTES)

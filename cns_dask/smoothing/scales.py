@@ -189,9 +189,8 @@ def chain_of(absorbed: FloatArray, masses: FloatArray, least_rows: int, limit: i
     for K in range(1, n_cuts + 1):
         cluster_of_group = largest_first(cut(vectors, K), group_masses)
         clusters[K - 1] = np.where(group >= 0, cluster_of_group[np.searchsorted(present, group)], -1)
-        members = (cluster_of_group[None, :] == np.arange(K)[:, None]).astype(float)
-        leaving[K - 1] = largest_rate(members @ group_flow @ members.T)
-        shares = members @ group_masses / max(1.0, group_masses.sum())
+        leaving[K - 1] = largest_rate(summed(group_flow, cluster_of_group))
+        shares = np.bincount(cluster_of_group, group_masses) / max(1.0, group_masses.sum())
         effective[K - 1] = np.exp(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
     within = max(mixing_rate(flow, group, present, group_masses), float(rates[-1]))
     return Chain(np.append(rates, within), leaving, effective, clusters)
@@ -249,13 +248,26 @@ def cut(vectors: FloatArray, n_clusters: int) -> IntArray:
     A QR decomposition with pivoting finds the groups that point most differently, the polar factor of their vectors
     turns the axes to them (Damle, Minden and Ying, 2019). Rotations among equal rates change nothing.
     """
-    from scipy.linalg import polar, qr
+    from scipy.linalg import qr
 
     V = vectors[:, :n_clusters]
-    pivots = qr(V.T, mode="economic", pivoting=True)[2][:n_clusters]
-    clusters = np.abs(V @ polar(V[pivots].T)[0]).argmax(axis=1)
+    pivots = qr(V.T, mode="r", pivoting=True)[1][:n_clusters]
+    clusters = np.abs(V @ _rotation(V[pivots].T)).argmax(axis=1)
     clusters[pivots] = np.arange(len(pivots))  # so that none is empty
     return np.asarray(clusters)
+
+
+def _rotation(matrix: FloatArray) -> FloatArray:
+    """Return the polar factor of a square matrix of full rank: the orthogonal matrix nearest to it."""
+    squares, axes = np.linalg.eigh(matrix @ matrix.T)  # half of the time of a singular value decomposition
+    return np.asarray((axes / np.sqrt(np.maximum(squares, np.finfo(float).tiny))) @ axes.T @ matrix)
+
+
+def summed(flow: FloatArray, clusters: IntArray) -> FloatArray:
+    """Sum a flow (g, g) over the clusters of its groups (K, K)."""
+    K = int(clusters.max()) + 1
+    pairs = clusters[:, None] * K + clusters
+    return np.bincount(pairs.ravel(), flow.ravel(), K * K).reshape(K, K)
 
 
 def largest_first(clusters: IntArray, masses: FloatArray) -> IntArray:

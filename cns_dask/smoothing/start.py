@@ -43,8 +43,6 @@ from cns_dask.storage.records import recordable
 
 #: Rows that are put in order together where some rows are copies.
 ORDERED_ROWS = 2**18
-#: Candidates for each of `max_clusters` where communities choose the clusters of many rows.
-CANDIDATES_PER_CLUSTER = 2
 
 
 @recordable
@@ -85,7 +83,8 @@ def start_walks(
 ) -> tuple[dict[int, StoredWalk], float | None]:
     """Number the rows for the walks, write these, and find the candidates, for every k; and the intrinsic dimension.
 
-    Where there are many rows and walks mix, communities choose the clusters, and fewer candidates are enough.
+    Where there are many rows and walks mix, communities choose the clusters. Then there are only `max_clusters`
+    candidates, and what fills the last of their blocks.
     """
     writer, grid = run.writer, sizes.grid
     points = writer.array("points") if "points" in writer else None
@@ -96,7 +95,8 @@ def start_walks(
         walks = _write_walks(run, stage, sizes, positions, order)
         dimension = _dimension(run, stage, sizes)
         if sizes.communities and sizes.n_rows > TIGHT_ROWS and scales.walks_mix(dimension):
-            max_candidates = min(max_candidates, CANDIDATES_PER_CLUSTER * grid.max_clusters)
+            width = solver.BLOCK_WIDTHS[0]
+            max_candidates = min(max_candidates, -(-grid.max_clusters // width) * width)
         limit = max_candidates if cover else None
         chosen = [_choose(run, stage, walks[k], (order, points, max_candidates), limit, k) for k in grid.ks]
         searched = grid.ks[::-1] if sizes.nodes_of_every_k else grid.ks[:1]
