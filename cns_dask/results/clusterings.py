@@ -73,6 +73,7 @@ def stored_communities(store: ResultStore, selection: Selection) -> Communities 
         selection.used == found,
         selection.hint,
         selection.confirmed,
+        selection.stand,
     )
 
 

@@ -39,6 +39,9 @@ MOST_COPIES = 10
 NULL_ROWS, NULL_SAMPLES = 6000, (3, 20)
 #: Depth of a dip between centers, in standard errors of the density.
 LEAST_DIP = 2.3
+#: Rows of a community, on average, from which no dip means no border: two Gaussians 3 standard deviations apart have a
+#: depth of 2.5 standard errors with 1000 rows each, and of 1.2 with 200.
+SURE_ROWS = 1000
 #: Shares of the rows of two communities that are near the line between their centers: a dip is one among the nearest
 #: rows and among nearly all.
 NEAR_LINE = 0.5, 0.9

@@ -62,11 +62,7 @@ class Communities:
     adds_borders: bool = False  # in few dimensions: whether borders in density split clusters of the scales
     hint: str = ""  # where no border is found: what another treatment of the features would show
     confirms_scales: bool = True  # whether clusters of the best scale cut few communities
-
-    @property
-    def stand(self) -> bool:
-        """Whether all communities stand, because their modularity is that of data with clusters."""
-        return self.ratio is not None and self.ratio >= LEAST_STRUCTURE_RATIO
+    stand: bool = False  # whether all communities stand, because their modularity is that of data with clusters
 
 
 def climbed(n_rows: int, n_neighbors: int) -> int:

@@ -25,7 +25,7 @@ from cns_dask.smoothing import criterion, picks, scales, solver
 from cns_dask.smoothing.candidates import Candidates
 from cns_dask.smoothing.communities import Communities
 from cns_dask.smoothing.criterion import Choice, Criterion
-from cns_dask.smoothing.partition import find_communities, prominent_members, settle_members
+from cns_dask.smoothing.partition import ScaleClusters, find_communities, prominent_members, settle_members
 from cns_dask.smoothing.plan import (
     SmoothingSizes,
     absorption_stage,
@@ -135,7 +135,9 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     communities, members = None, None
     if sizes.communities:
         walk = walks[community_k(sizes.grid)]
-        scale = scale_of_candidates(evidence, sizes.grid, chains) if selection == "auto" else None
+        scale = None
+        if selection == "auto":
+            scale = clusters_of_scale(evidence, sizes.grid, chains, walk.start.positions)
         communities, members = find_communities(run, sizes, walk, dimension, scale, min_cluster_size)
     basis = Basis(evaluation.surface, evidence, sizes.grid, communities)
     selected = scales.select(basis, selection, n_clusters=n_clusters)
@@ -169,13 +171,21 @@ def search_grid(  # noqa: PLR0913 - one parameter per setting
     )
 
 
-def scale_of_candidates(evidence: scales.Evidence, grid: Grid, chains: list[Chain]) -> IntArray | None:
-    """Return the cluster of every candidate by the best scale, at the k of communities; None for one cluster."""
+def clusters_of_scale(
+    evidence: scales.Evidence, grid: Grid, chains: list[Chain], positions: IntArray
+) -> ScaleClusters | None:
+    """Return the clusters of the best scale, at the k of communities; None where it has no borders.
+
+    Where walks mix it need not have borders, because communities must confirm it.
+    """
     best = scales.best_scale(evidence, grid, range(1, len(evidence.total) + 1))
     clusters = chains[grid.ks.index(community_k(grid))].clusters
     if best is None or not evidence.has_structure or best.n_clusters > len(clusters):
         return None
-    return np.asarray(clusters[best.n_clusters - 1])
+    if not evidence.mixes and not evidence.has_borders(best.n_clusters):
+        return None
+    is_clear = scales.clarity(chains, best.n_clusters, evidence.dimension) >= scales.CLEAR
+    return ScaleClusters(positions, np.asarray(clusters[best.n_clusters - 1]), is_clear)
 
 
 def with_widths(run: Run, sizes: SmoothingSizes) -> SmoothingSizes:

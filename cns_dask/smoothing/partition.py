@@ -71,12 +71,26 @@ class Copies:
         return Copies(np.asarray(self.first[:]), np.asarray(self.masses[:]))
 
 
+@dataclass(frozen=True)
+class ScaleClusters:
+    """The clusters of the best scale, by the candidates of a walk."""
+
+    positions: IntArray  # of the candidates
+    clusters: IntArray  # -1 for outlying candidates
+    is_clear: bool  # whether the gap of the rates is as large as it can be
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.clusters.max()) + 1
+
+
 def find_communities(
     run: Run,
     sizes: SmoothingSizes,
     walk: StoredWalk,
     dimension: float | None,
-    scale: IntArray | None,
+    scale: ScaleClusters | None,
     least: int | None,
 ) -> tuple[Communities, StoredArray]:
     """Find the communities of a walk, store that of every row, and examine their borders.
@@ -90,7 +104,7 @@ def find_communities(
     dimension
         The intrinsic dimension of the data, if it is known.
     scale
-        The cluster of every candidate of the walk by its scale; None if scales see one cluster.
+        The clusters of the best scale; None if scales see one cluster.
     least
         Fewest rows of a community; None: half of the neighbors of a row, below which links are mostly to other rows.
     """
@@ -107,12 +121,11 @@ def find_communities(
             labels = _settle(stage, files, labels, n_groups, f"settled-{sweep}", copies)
         links = _links(stage, files, labels, n_groups, copies)
         least = least or round(sizes.copies * (files.neighbors.shape[1] // 2))
-        candidates = None if scale is None else (walk.start.positions, scale)
         target, members = stage.create("communities"), stage.create("members")
         whole = (slice(None),)
         piece = Piece(
             examine,
-            (links, labels, communities, files, around, candidates, least, target, members),
+            (links, labels, communities, files, around, scale, least, target, members),
             ((target, whole), (members, whole)),
         )
         (found,) = stage.run("borders", [piece])
@@ -277,7 +290,7 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
     communities: IntArray,
     files: WalkFiles,
     around: Surroundings,
-    candidates: tuple[IntArray, IntArray] | None,
+    scale: ScaleClusters | None,
     least: int,
     target: StoredArray,
     members: StoredArray,
@@ -291,7 +304,8 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
     member = (communities[None, :] == np.arange(communities.max() + 1)[:, None]).astype(float)
     joined = member @ flows @ member.T
     of_rows = clusters_of(parts, communities)
-    ratio, groups, adds = find_borders(of_rows, joined, files, around, candidates)
+    ratio, groups, adds = find_borders(of_rows, joined, files, around, scale)
+    stand = are_modular(ratio, around.dimension) and len(groups) == int(groups.max()) + 1
     coarse = groups[communities]
     groups = find_islands(parts, flows, coarse, files, around, ratio)
     n_clusters = int(groups.max()) + 1
@@ -303,8 +317,14 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
         ratio,
         adds or n_clusters > int(coarse.max()) + 1,
         "" if n_clusters > 1 else hint_of(files, around),
-        candidates is None or confirms(of_rows[candidates[0]], candidates[1]),
+        scale is None or confirms(of_rows[scale.positions], scale.clusters),
+        stand,
     )
+
+
+def are_modular(ratio: float | None, dimension: float | None) -> bool:
+    """Tell whether communities are as modular as those of data with clusters; in few dimensions that tells nothing."""
+    return ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and walks_mix(dimension)
 
 
 def hint_of(files: WalkFiles, around: Surroundings) -> str:
@@ -327,9 +347,12 @@ def find_borders(
     flows: FloatArray,
     files: WalkFiles,
     around: Surroundings,
-    candidates: tuple[IntArray, IntArray] | None,
+    scale: ScaleClusters | None,
 ) -> tuple[float | None, IntArray, bool]:
     """Group communities without a border between them.
+
+    In many dimensions all communities stand if the graph is more modular than that of data without clusters, unless a
+    clear scale and dips in density, seen with enough rows, agree on fewer clusters.
 
     Return the modularity relative to data without clusters, the group of every community, and whether dips in density
     separate more clusters than scales do. `labels` are the communities of the rows by position, `flows` their links.
@@ -341,11 +364,16 @@ def find_borders(
         sampled = evenly(len(places), borders.STRUCTURE_ROWS)
         ratio = borders.structure_ratio(_rows_at(around.points, order[places[sampled]]), counts[sampled])
     if around.dimension is not None and not walks_mix(around.dimension):
-        groups, adds = split_scales(labels, files, around, candidates, len(flows), places)
-    elif around.points is not None and ratio is not None and ratio < LEAST_STRUCTURE_RATIO:
-        some = places[evenly(len(places), borders.CENTER_ROWS)]  # without copies, which would look like peaks
-        some = some[labels[some] >= 0]
-        groups = borders.groups_between_dips(_rows_at(around.points, order[some]), labels[some], flows)
+        groups, adds = split_scales(labels, files, around, scale, len(flows), places)
+        return ratio, groups, adds
+    stand = ratio is None or are_modular(ratio, around.dimension)
+    some = places[evenly(len(places), borders.CENTER_ROWS)]  # without copies, which would look like peaks
+    some = some[labels[some] >= 0]
+    are_sure = scale is not None and scale.is_clear and len(some) >= borders.SURE_ROWS * len(flows)
+    if around.points is not None and (are_sure or not stand):
+        dips = borders.groups_between_dips(_rows_at(around.points, order[some]), labels[some], flows)
+        if not stand or (scale is not None and int(dips.max()) + 1 == scale.n_clusters):
+            groups = dips
     return ratio, groups, adds
 
 
@@ -356,8 +384,7 @@ def find_islands(
 
     Where the graph is more modular than that of data without clusters all communities stand, and nothing is split.
     """
-    stands = ratio is None or (ratio >= LEAST_STRUCTURE_RATIO and walks_mix(around.dimension))
-    if around.points is None or around.dimension is None or stands:
+    if around.points is None or around.dimension is None or ratio is None or are_modular(ratio, around.dimension):
         return groups
     places = places_by_reach(around)
     some = places[evenly(len(places), islands.ISLAND_ROWS)]
@@ -414,7 +441,7 @@ def split_scales(
     labels: IntArray,
     files: WalkFiles,
     around: Surroundings,
-    candidates: tuple[IntArray, IntArray] | None,
+    scale: ScaleClusters | None,
     n_communities: int,
     places: IntArray,
 ) -> tuple[IntArray, bool]:
@@ -433,11 +460,11 @@ def split_scales(
     ends, share = (first[known], second[known]), len(some) / len(places)
     links = LinkDensities.of_links(ends, of_links[known], n_communities, len(places), k, share)
     dips = borders.groups_between_gaps(links)
-    if candidates is None:
+    if scale is None:
         return dips, bool(dips.max() > 0)
-    scale = majority(labels[candidates[0]], candidates[1], dips)
-    both = different(np.stack([scale, dips]))
-    return both, bool(both.max() > np.unique(scale).size - 1)
+    of_scale = majority(labels[scale.positions], scale.clusters, dips)
+    both = different(np.stack([of_scale, dips]))
+    return both, bool(both.max() > np.unique(of_scale).size - 1)
 
 
 def places_by_reach(around: Surroundings) -> IntArray:

@@ -11,10 +11,9 @@ import numpy as np
 
 from cns_dask.array_types import FloatArray, IntArray
 from cns_dask.settings import Grid
-from cns_dask.smoothing.communities import LEAST_STRUCTURE_RATIO
 from cns_dask.smoothing.criterion import Choice, best_by_n_clusters
 from cns_dask.smoothing.memberships import NOISE
-from cns_dask.smoothing.scales import Evidence, Selection, least_structure, walks_mix
+from cns_dask.smoothing.scales import Evidence, Selection, least_structure
 
 #: Standard errors by which a runner-up is behind one that is clear, and one that is ahead at all.
 CLEAR, AHEAD = 4.0, 1.0
@@ -151,7 +150,7 @@ def _communities_in_words(selection: Selection) -> str:
     number, ratio = clusters_in_words(selection.used.n_clusters), selection.ratio
     if selection.used.n_clusters == 1:
         return f"{number}: no border between communities is a dip in density."
-    if ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and walks_mix(selection.dimension):
+    if selection.stand:
         return f"{number}: the graph has {ratio:.1f} times the modularity of data without clusters."
     if ratio is None:
         return f"{number} of largest modularity. Without rows nothing tells whether their borders are real."

@@ -9,7 +9,6 @@ from scipy.sparse import csr_matrix
 from cns_dask.smoothing.candidates import in_degrees, local_maxima
 from cns_dask.smoothing.communities import (
     CLIMBED,
-    Communities,
     add_links,
     basins_of,
     hierarchy,
@@ -195,10 +194,3 @@ def test_links_of_a_table_that_stands_twice_are_those_of_the_table():
     assert not degrees[len(neighbors) :].any()
     settled = settle_part(twice, 0, np.tile(labels, 2), 4, masses)
     np.testing.assert_array_equal(settled, np.tile(settle_part(neighbors, 0, labels, 4), 2))
-
-
-def test_communities_stand_where_their_modularity_is_that_of_data_with_clusters():
-    clusters = np.zeros((1, 1), int)
-    assert Communities(clusters, 1, 0.5, 1.2).stand
-    assert not Communities(clusters, 1, 0.5, 1.1).stand
-    assert not Communities(clusters, 1, 0.5, None).stand

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 from generators import mixture
-from sklearn.datasets import make_blobs
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 from cns_dask import CNS, open_result
-from cns_dask.smoothing.partition import clusters_of, evenly, majority, without_small
+from cns_dask.smoothing.partition import are_modular, clusters_of, evenly, majority, without_small
 
 
 def overlapping(n_clusters, separation, n_features, n_rows, seed=0):
@@ -147,3 +147,28 @@ def test_shuffled_rows_have_the_same_clusters():
     X = mixture(1500, 8, n_clusters=6, spread=2.0, seed=3)
     order = np.random.default_rng(0).permutation(len(X))
     np.testing.assert_array_equal(CNS().fit(X[order]).labels_, CNS().fit(X).labels_[order])
+
+
+def test_modularity_tells_of_clusters_in_many_dimensions_only():
+    assert are_modular(1.2, 5.0)
+    assert not are_modular(1.1, 5.0)
+    assert not are_modular(1.2, 2.0)
+    assert not are_modular(None, 5.0)
+
+
+def test_a_clear_scale_and_dips_overrule_a_modular_graph():
+    rng = np.random.default_rng(1)
+    corners = np.array([[0, 0], [6, 0], [3, 27**0.5]]) @ np.linalg.qr(rng.standard_normal((8, 8)))[0][:2]
+    y = rng.integers(3, size=20_000)
+    X = corners[y] + rng.standard_normal((20_000, 8))
+    model = CNS().fit(X)
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(y, model.labels_) > 0.97
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_pieces_of_noisy_moons_are_no_scale(seed):
+    X, y = make_moons(1000, noise=0.15, random_state=seed)
+    model = CNS().fit(X)
+    assert model.n_clusters_ == 2
+    assert adjusted_rand_score(y, model.labels_) > 0.9

@@ -315,10 +315,10 @@ def test_in_few_dimensions_scales_choose_and_also_where_the_dimension_is_not_kno
         assert found.dimension == dimension
 
 
-def in_communities(*, n_clusters=3, ratio=1.0, adds_borders=False, dimension=8.0, evidence=(0, 9, 0, 8, 0, 0)):
+def in_communities(*, n_clusters=3, stand=False, adds_borders=False, dimension=8.0, evidence=(0, 9, 0, 8, 0, 0)):
     """A basis with five communities, of which so many clusters have borders."""
     clusters = np.array([np.minimum(np.arange(5), K) for K in range(5)])
-    found = Communities(clusters, n_clusters, 0.6, ratio, adds_borders)
+    found = Communities(clusters, n_clusters, 0.6, 1.0, adds_borders, stand=stand)
     return replace(basis(list(evidence), dimension=dimension), communities=found)
 
 
@@ -327,7 +327,7 @@ def test_in_many_dimensions_communities_with_borders_are_used():
     assert found.used == found.communities
     assert (found.used.selection, found.used.n_clusters, found.used.lam) == ("communities", 3, found.used.lam)
     assert "dips in density" in found.why
-    assert "more modular" in select(in_communities(ratio=1.2), "auto").why
+    assert "more modular" in select(in_communities(stand=True), "auto").why
 
 
 def test_where_no_community_has_a_border_scales_choose():
