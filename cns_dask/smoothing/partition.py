@@ -463,8 +463,33 @@ def split_scales(
     if scale is None:
         return dips, bool(dips.max() > 0)
     of_scale = majority(labels[scale.positions], scale.clusters, dips)
-    both = different(np.stack([of_scale, dips]))
+    both = refinement(of_scale, dips, np.bincount(labels[labels >= 0], minlength=n_communities))
     return both, bool(both.max() > np.unique(of_scale).size - 1)
+
+
+def refinement(first: IntArray, second: IntArray, sizes: IntArray) -> IntArray:
+    """Return the group of every community (m,) in the common refinement of two groupings.
+
+    An intersection that is the largest part of neither of its groups is where they disagree on a border. It belongs to
+    the largest part of its second group.
+
+    Examples
+    --------
+    >>> refinement(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), np.array([9, 9, 1, 9]))
+    array([0, 0, 0, 1])
+    >>> refinement(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 0]), np.array([9, 9, 1, 9]))
+    array([0, 0, 1, 1])
+    """
+    both = different(np.stack([first, second]))
+    rows = np.bincount(both, weights=sizes)
+    of_first, of_second = (np.zeros(len(rows), np.int64) for _ in range(2))
+    of_first[both], of_second[both] = first, second
+    by_size = np.argsort(rows, kind="stable")
+    largest_of_first, largest_of_second = (np.zeros(groups.max() + 1, np.int64) for groups in (first, second))
+    largest_of_first[of_first[by_size]], largest_of_second[of_second[by_size]] = by_size, by_size
+    parts = np.arange(len(rows))
+    is_largest = (largest_of_first[of_first] == parts) | (largest_of_second[of_second] == parts)
+    return different(np.where(is_largest, parts, largest_of_second[of_second])[both][None, :])
 
 
 def places_by_reach(around: Surroundings) -> IntArray:

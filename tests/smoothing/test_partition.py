@@ -5,6 +5,7 @@ from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 from cns_dask import CNS, open_result
+from cns_dask.smoothing import partition, scales
 from cns_dask.smoothing.partition import are_modular, clusters_of, evenly, majority, without_small
 
 
@@ -156,14 +157,14 @@ def test_modularity_tells_of_clusters_in_many_dimensions_only():
     assert not are_modular(None, 5.0)
 
 
-def test_a_clear_scale_and_dips_overrule_a_modular_graph():
-    rng = np.random.default_rng(1)
-    corners = np.array([[0, 0], [6, 0], [3, 27**0.5]]) @ np.linalg.qr(rng.standard_normal((8, 8)))[0][:2]
-    y = rng.integers(3, size=20_000)
-    X = corners[y] + rng.standard_normal((20_000, 8))
+def test_a_clear_scale_and_dips_overrule_a_modular_graph(monkeypatch):
+    X, y = overlapping(2, 6, 4, 20_000)
+    monkeypatch.setattr(partition, "LEAST_STRUCTURE_RATIO", 0.5)
     model = CNS().fit(X)
-    assert model.n_clusters_ == 3
+    assert model.n_clusters_ == 2
     assert adjusted_rand_score(y, model.labels_) > 0.97
+    monkeypatch.setattr(scales, "CLEAR", 2.0)
+    assert CNS().fit(X).n_clusters_ > 2
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -172,3 +173,10 @@ def test_pieces_of_noisy_moons_are_no_scale(seed):
     model = CNS().fit(X)
     assert model.n_clusters_ == 2
     assert adjusted_rand_score(y, model.labels_) > 0.9
+
+
+def test_touching_clusters_have_no_pieces_at_their_borders():
+    rng = np.random.default_rng(1)
+    y = rng.integers(2, size=20_000)
+    X = rng.standard_normal((20_000, 2)) + np.c_[3.5 * y, 0 * y]
+    assert CNS().fit(X).n_clusters_ == 2
