@@ -125,14 +125,15 @@ class Settings:
         What chooses k, lam and K: "paper", its criterion; "scales", the gaps between the rates at which walks mix
         inside clusters and leave them (see `cns_dask.smoothing.scales`), and one cluster where there is no structure;
         "communities", groups of basins of largest modularity whose borders are real (see
-        `cns_dask.smoothing.communities` and `cns_dask.smoothing.borders`); or "auto": communities in more than three
-        intrinsic dimensions, and scales in fewer, or where communities have no border. All of them are stored.
+        `cns_dask.smoothing.communities`, `cns_dask.smoothing.borders` and `cns_dask.smoothing.islands`); or "auto":
+        communities in more than three intrinsic dimensions, and scales in fewer, or where communities have no border.
+        All of them are stored.
     max_candidates
         At most so many points are considered as representatives of clusters.
     scale
         Whether features are divided by their standard deviation (they are always centred). "auto": not if they are
-        principal components (uncorrelated, with falling variances), have unit norm, or are sparse; otherwise yes. With
-        `selection="paper"` "auto" is True.
+        principal components (uncorrelated, with falling variances), have unit norm, or are sparse; otherwise yes, and
+        features with several modes by their deviation within these. With `selection="paper"` "auto" is True.
     max_components
         More features than this are projected on as many principal components. None: never.
     tol
