@@ -62,7 +62,7 @@ def scaling_of(sample: FloatArray) -> Scaling:
         return Scaling(False, "features are not scaled: rows have unit norm")
     if are_components(rows):
         return Scaling(False, "features are not scaled: they are principal components")
-    shares = within_modes(rows)
+    shares = within_modes(np.unique(rows, axis=0))  # copies are no modes
     n_modal = np.count_nonzero(shares < 1)
     if n_modal == 0:
         return Scaling(True, UNIT_VARIANCE)

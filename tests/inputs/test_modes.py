@@ -69,6 +69,13 @@ def test_five_groups_in_one_of_eight_features_are_found():
     np.testing.assert_array_equal(model.predict(X), model.labels_)
 
 
+def test_copies_of_a_table_are_scaled_like_it():
+    X, _ = groups(400, 3, 8)
+    once, often = scaling_of(X), scaling_of(np.tile(X, (12, 1)))
+    assert once.why == often.why
+    np.testing.assert_allclose(once.within_modes, often.within_modes)
+
+
 def test_a_graph_is_followed():
     X, _ = groups(600, 3, 8)
     whole = CNS().fit(X)
