@@ -415,7 +415,8 @@ def test_a_fit_says_at_once_what_it_starts(folder, tmp_path):
 def test_a_fit_ends_with_four_lines_and_warnings_in_words(folder):
     done = cns("fit", "x.npy", "--out", "three.zarr", cwd=folder)
     verdict, scaling, where, advice = done.stdout.splitlines()
-    assert scaling == "features are scaled to unit variance"
+    assert scaling == open_result(folder / "three.zarr").scaling
+    assert scaling.startswith("features are scaled to unit variance")
     assert verdict == f"600 rows: {open_result(folder / 'three.zarr').verdict.sentence}"
     assert where == "result: three.zarr"
     assert advice.startswith("next: cns-dask explain three.zarr x.npy")
@@ -493,7 +494,8 @@ def test_options_that_contradict_a_graph_are_refused(folder):
     assert "The graph was made with --no-scale, and the fit is asked for --scale. Leave --scale out" in wrong.stderr
     assert cns("neighbors", "x.npy", "-k", 24, "--scale", "--out", "scaled.zarr", cwd=folder).returncode == 0
     assert cns("fit", "x.npy", "--graph", "scaled.zarr", "--out", "from-scaled.zarr", cwd=folder).returncode == 0
-    labels = [open_result(folder / name).labels.compute() for name in ("from-scaled.zarr", "clusters.zarr")]
+    assert cns("fit", "x.npy", "--scale", "--out", "own.zarr", cwd=folder).returncode == 0
+    labels = [open_result(folder / name).labels.compute() for name in ("from-scaled.zarr", "own.zarr")]
     np.testing.assert_array_equal(*labels)
 
 

@@ -78,7 +78,7 @@ def uneven(blobs):
 def test_a_fit_with_a_scaled_graph_is_the_fit_without(uneven, metric):
     graph = neighbor_graph(uneven, 30, metric=metric, scale=True)
     assert graph.preprocessing == Preprocessing(metric, True, 100)
-    found, expected = CNS(metric=metric).fit(uneven, graph=graph), CNS(metric=metric).fit(uneven)
+    found, expected = CNS(metric=metric).fit(uneven, graph=graph), CNS(metric=metric, scale=True).fit(uneven)
     np.testing.assert_array_equal(found.memberships_, expected.memberships_)
     np.testing.assert_array_equal(found.predict(uneven[:20] + 0.1), expected.predict(uneven[:20] + 0.1))
 

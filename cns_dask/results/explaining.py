@@ -124,7 +124,7 @@ class Explained:
         --------
         >>> from cns_dask.demo import demo_points, demo_result
         >>> demo_result().exemplars(2)
-        array([[ 84, 202],
+        array([[ 84, 178],
                [232,  60],
                [268,  86],
                [  0,   7],
@@ -170,7 +170,7 @@ class Explained:
         >>> result = demo_result()
         >>> rows = result.between(0, 2, n=3)
         >>> rows, result.confidence[rows].compute().round(2)
-        (array([ 79, 102,  50]), array([0.56, 0.81, 0.64]))
+        (array([ 79, 102,  50]), array([0.57, 0.82, 0.65]))
         """
         result, n = self._result, check_integer("n", n, 1, MOST_ROWS)
         data = None if X is None else any_rows(result, X, options)
@@ -194,10 +194,10 @@ class Explained:
         >>> demo_result().overlap.round(2)
         array([[0.86, 0.03, 0.02, 0.  , 0.04, 0.05],
                [0.03, 0.93, 0.02, 0.  , 0.01, 0.01],
-               [0.03, 0.03, 0.9 , 0.  , 0.04, 0.  ],
+               [0.03, 0.03, 0.91, 0.  , 0.03, 0.  ],
                [0.  , 0.  , 0.  , 1.  , 0.  , 0.  ],
-               [0.16, 0.05, 0.08, 0.  , 0.7 , 0.01],
-               [0.25, 0.02, 0.  , 0.  , 0.01, 0.72]])
+               [0.15, 0.04, 0.08, 0.  , 0.71, 0.01],
+               [0.24, 0.02, 0.  , 0.  , 0.01, 0.73]])
         """
         return overlap_of(clustering_of(self._result)[0])
 

@@ -4,6 +4,7 @@
     python examples/quality/compare.py --data FOLDER --data FOLDER2 --toys --out quality
     python examples/quality/compare.py --seeds 20 --out quality                # how often K is right on toys
     python examples/quality/compare.py --seeds 2 --kinds mixtures,unbalanced,nulls --rows 1000,5000 --out quality
+    python examples/quality/compare.py --data FOLDER --constants --out quality    # each constant halved and doubled
 
 FOLDER holds .npz files with X (n, d) and y (n,). Writes `quality.csv`, `quality.md` and `quality.png` into the folder
 `--out`. AMI is normalised by the maximum, as in the paper; both AMI and ARI are times 100. `CNS()` gets the features as
@@ -27,6 +28,8 @@ from toys import ALIGNED, MIXTURES, NULLS, TOUCHING, TOYS, UNBALANCED, WITHOUT_C
 
 from cns_dask import CNS
 from cns_dask.errors import ChoiceWarning
+from cns_dask.inputs import modes
+from cns_dask.smoothing import borders, communities, islands, partition, scales
 
 SIZES = 500, 1500, 5000, 20000
 LOW_DIMENSION = 3
@@ -41,6 +44,25 @@ KINDS = {
     "unbalanced": UNBALANCED,
     "touching": TOUCHING,
     "nulls": NULLS,
+}
+
+
+#: Constants of the choice, and where they are read. LEAST_STRUCTURE_RATIO is changed by what it exceeds 1.
+CONSTANTS = {
+    "CLIMBED": (communities,),
+    "MOST_PARTS": (partition,),
+    "SWEEPS": (partition,),
+    "JOINED_SWEEPS": (partition,),
+    "COMMUNITY_LAM": (scales,),
+    "LEAST_STRUCTURE_RATIO": (partition, borders),
+    "LEAST_DIP": (borders,),
+    "GAP_FACTOR": (borders,),
+    "SMALLEST_GAP": (borders,),
+    "LEVELS": (islands,),
+    "LEAST_STRUCTURE": (scales,),
+    "WITHOUT_STRUCTURE": (scales,),
+    "MIXING_DIMENSION": (scales,),
+    "SHAPE_FEATURES": (modes,),
 }
 
 
@@ -134,6 +156,42 @@ def data_sets(folders, toys):
                 yield f"{name} n={n}", *make(n, 0)
 
 
+def changed(value, factor, name):
+    """A constant that is halved or doubled."""
+    if isinstance(value, tuple):
+        return tuple(changed(each, factor, name) for each in value)
+    if name == "LEAST_STRUCTURE_RATIO":
+        return 1 + factor * (value - 1)
+    return max(1, round(factor * value)) if isinstance(value, int) else factor * value
+
+
+def mean_scores(sets):
+    """Mean AMI of `CNS()` on shapes and on other data."""
+    scores = {True: [], False: []}
+    for _, X, y in sets:
+        labels = CNS().fit(np.asarray(X, float)[:, np.ptp(X, axis=0) > 0]).labels_
+        scores[X.shape[1] <= LOW_DIMENSION].append(score(y, labels)["AMI"])
+    return [f"{np.mean(each):.1f}" if each else "-" for each in scores.values()]
+
+
+def compare_constants(sets):
+    """What each constant does when it is halved or doubled."""
+    head = f"d <= {LOW_DIMENSION} | d > {LOW_DIMENSION}"
+    lines = [f"| constant | halved: {head} | doubled: {head} |", "|---|---|---|---|---|"]
+    lines.append("| as they are | " + " | ".join(2 * mean_scores(sets)) + " |")
+    for name, modules in CONSTANTS.items():
+        value, means = getattr(modules[0], name), []
+        for factor in (0.5, 2):
+            for module in modules:
+                setattr(module, name, changed(value, factor, name))
+            means += mean_scores(sets)
+        for module in modules:
+            setattr(module, name, value)
+        lines.append(f"| {name} | " + " | ".join(means) + " |")
+        print(lines[-1], flush=True)
+    return "\n".join(["", *lines]) + "\n"
+
+
 def methods_of(rows):
     return [name.removesuffix(" AMI") for name in rows[0] if name.endswith(" AMI")]
 
@@ -206,6 +264,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=0, help="number of seeds for which right numbers are counted")
     parser.add_argument("--kinds", default="toys", help=f"what is counted with --seeds: {', '.join(KINDS)}")
     parser.add_argument("--rows", default="1500", help="numbers of rows with --seeds")
+    parser.add_argument("--constants", action="store_true", help="only halve and double each constant")
     parser.add_argument("--peers", default=",".join(PEERS), help="methods to compare with")
     parser.add_argument("--out", type=Path, default=Path("quality"), help="folder to write to")
     options = parser.parse_args()
@@ -213,6 +272,9 @@ def main():
     warnings.simplefilter("ignore", ChoiceWarning)
     peers = [peer for peer in options.peers.split(",") if peer]
     rows, text = [], ""
+    if options.constants:
+        (options.out / "constants.md").write_text(compare_constants(list(data_sets(options.data, options.toys))))
+        return
     for name, X, y in data_sets(options.data, options.toys):
         rows.append(compare(name, X, y, peers))
         shown = {key: value for key, value in rows[-1].items() if key.endswith(("AMI", " K")) and np.isfinite(value)}

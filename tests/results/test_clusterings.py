@@ -77,7 +77,7 @@ def test_wine():
 
 
 def test_the_other_way_to_choose(blobs):
-    fits = {selection: CNS(selection=selection).fit(blobs) for selection in ("auto", "paper", "scales")}
+    fits = {selection: CNS(selection=selection, scale=True).fit(blobs) for selection in ("auto", "paper", "scales")}
     for model in fits.values():
         assert max(model.result_.details["n_candidates"].values()) < 300  # none was left out
         for selection, other in fits.items():

@@ -103,7 +103,7 @@ def penguins(n=400):
 def test_penguins_are_told_apart_by_flippers_and_bills_and_never_by_their_birthday():
     table, y = penguins()
     features = list(table.columns[:4])
-    result = CNS(n_clusters=3).fit(table[features]).result_
+    result = CNS(n_clusters=3, scale=True).fit(table[features]).result_
     labels = result.labels.compute()
     names = first_features(result, table, 5, columns=[*features, "hatched"])
     for K in range(3):

