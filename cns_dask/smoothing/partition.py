@@ -324,7 +324,7 @@ def examine(  # noqa: PLR0913, PLR0917 - the arguments of a task
 
 def are_modular(ratio: float | None, dimension: float | None) -> bool:
     """Tell whether communities are as modular as those of data with clusters; in few dimensions that tells nothing."""
-    return ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and walks_mix(dimension)
+    return ratio is not None and ratio >= LEAST_STRUCTURE_RATIO and (dimension is None or walks_mix(dimension))
 
 
 def hint_of(files: WalkFiles, around: Surroundings) -> str:

@@ -152,6 +152,7 @@ def test_shuffled_rows_have_the_same_clusters():
 
 def test_modularity_tells_of_clusters_in_many_dimensions_only():
     assert are_modular(1.2, 5.0)
+    assert are_modular(1.2, None)
     assert not are_modular(1.1, 5.0)
     assert not are_modular(1.2, 2.0)
     assert not are_modular(None, 5.0)
