@@ -35,9 +35,10 @@ from cns_dask.smoothing.communities import merged_links
 #: part is not joined to a piece of the body that is still too small to show a border. The last one decides: data
 #: without clusters (300 to 20 000 rows, 2 to 50 features) had at most 3.0.
 LEVELS = 0.5, 1.0, 1.5, 2.5
-#: Depth of all borders of an island that has links with several clusters: pieces of the borders between touching
-#: Gaussians had at most 2.9, clusters of 1 % of the rows at least 3.7.
-LEAST_SURROUNDED = 3.25
+#: Depth of all borders of an island that has links with several clusters. Pieces of the borders between touching
+#: Gaussians had at most 2.9, seldom 3.9, clusters of 1 % of the rows at least 3.7. In few features they must show among
+#: the rows of all clusters too (where pieces had at most 1.5, and clusters 2.9): there these are not near by chance.
+LEAST_SURROUNDED, NARROW_FEATURES = 3.25, 3
 #: Share of the rows of a cluster that its largest piece must have.
 LEAST_BODY = 0.8
 #: Fewest rows on each side of a border, in each half.
@@ -123,8 +124,7 @@ class _Halves:
         tests = self._tests(first, second)
         if sum(test.depth for test in tests) < 2 * least:  # most borders end here
             return False
-        depths = [min(test.depth, test.near(*self._halves[half][:2])) for half, test in enumerate(tests)]
-        return bool(sum(depths) >= 2 * least)
+        return self._depth(tests) >= least
 
     def surround(self, groups: IntArray, links: FloatArray, body: int) -> bool:
         """Tell whether departures separate the last group from its body and from all groups that it has links with."""
@@ -132,8 +132,16 @@ class _Halves:
         linked = set(np.unique(groups[links[island].sum(axis=0) > 0]).tolist()) - {int(groups.max())}
         if linked <= {body}:
             return True
-        borders = (self._tests(groups == other, island) for other in linked | {body})
-        return all(sum(test.depth for test in tests) >= 2 * LEAST_SURROUNDED for tests in borders if tests)
+        borders = [tests for other in linked | {body} if (tests := self._tests(groups == other, island))]
+        is_deep = all(sum(test.depth for test in tests) >= 2 * LEAST_SURROUNDED for tests in borders)
+        if not is_deep or self._halves[0][0].shape[1] > NARROW_FEATURES:
+            return is_deep
+        return all(self._depth(tests) >= LEVELS[-1] for tests in borders)
+
+    def _depth(self, tests: list[_Line]) -> float:
+        """Return the depth of a border among the rows of two sets, and among all rows near the line between them."""
+        depths = [min(test.depth, test.near(*self._halves[half][:2])) for half, test in enumerate(tests)]
+        return float(np.mean(depths))
 
     def _tests(self, first: NDArray[np.bool_], second: NDArray[np.bool_]) -> list[_Line]:
         """Return the lines between two sets of parts that both halves give; none if one half has too few rows."""
