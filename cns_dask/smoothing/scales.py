@@ -452,12 +452,12 @@ def _by_communities(basis: Basis, selection: str) -> tuple[Choice, str] | None:
     if selection == "auto" and basis.evidence.mixes and found.ratio is not None and communities.n_clusters > 1:
         return communities, _why_communities(found)
     if selection == "auto" and not basis.evidence.mixes and found.adds_borders:
-        return communities, "dips in density separate more clusters than walks do"
+        return communities, "borders in density separate more clusters than walks do"
     return None
 
 
 def _why_communities(found: Communities) -> str:
-    return "the graph is more modular than that of data without clusters" if found.stand else "dips in density separate"
+    return "the graph is more modular than that of data without clusters" if found.stand else "borders in density separate"
 
 
 def _with_number(basis: Basis, selection: str, paper: Choice, scales: Choice | None, n_clusters: int) -> Choice:

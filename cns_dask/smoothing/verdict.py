@@ -149,12 +149,12 @@ def _sentence(selection: Selection, grid: Grid, other: RunnerUp | None) -> str:
 def _communities_in_words(selection: Selection) -> str:
     number, ratio = clusters_in_words(selection.used.n_clusters), selection.ratio
     if selection.used.n_clusters == 1:
-        return f"{number}: no border between communities is a dip in density."
+        return f"{number}: no community has a border in density."
     if selection.stand:
         return f"{number}: the graph has {ratio:.1f} times the modularity of data without clusters."
     if ratio is None:
         return f"{number} of largest modularity. Without rows nothing tells whether their borders are real."
-    return f"{number}: dips in density separate them."
+    return f"{number}: borders in density separate them."
 
 
 def _by_the_other(selection: Selection) -> str:

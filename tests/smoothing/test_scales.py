@@ -326,7 +326,7 @@ def test_in_many_dimensions_communities_with_borders_are_used():
     found = select(in_communities(), "auto")
     assert found.used == found.communities
     assert (found.used.selection, found.used.n_clusters, found.used.lam) == ("communities", 3, found.used.lam)
-    assert "dips in density" in found.why
+    assert "borders in density" in found.why
     assert "more modular" in select(in_communities(stand=True), "auto").why
 
 
