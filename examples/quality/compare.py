@@ -29,7 +29,7 @@ from toys import ALIGNED, MIXTURES, NULLS, TOUCHING, TOYS, UNBALANCED, WITHOUT_C
 from cns_dask import CNS
 from cns_dask.errors import ChoiceWarning
 from cns_dask.inputs import modes
-from cns_dask.smoothing import borders, communities, islands, partition, scales
+from cns_dask.smoothing import borders, communities, islands, partition, plan, scales
 
 SIZES = 500, 1500, 5000, 20000
 LOW_DIMENSION = 3
@@ -51,8 +51,8 @@ KINDS = {
 CONSTANTS = {
     "CLIMBED": (communities,),
     "MOST_PARTS": (partition,),
-    "SWEEPS": (partition,),
-    "JOINED_SWEEPS": (partition,),
+    "SWEEPS": (partition, plan),
+    "JOINED_SWEEPS": (partition, plan),
     "COMMUNITY_LAM": (scales,),
     "LEAST_STRUCTURE_RATIO": (partition, borders),
     "LEAST_DIP": (borders,),
@@ -179,6 +179,7 @@ def compare_constants(sets):
     head = f"d <= {LOW_DIMENSION} | d > {LOW_DIMENSION}"
     lines = [f"| constant | halved: {head} | doubled: {head} |", "|---|---|---|---|---|"]
     lines.append("| as they are | " + " | ".join(2 * mean_scores(sets)) + " |")
+    print(lines[-1], flush=True)
     for name, modules in CONSTANTS.items():
         value, means = getattr(modules[0], name), []
         for factor in (0.5, 2):
