@@ -175,7 +175,7 @@ def mean_scores(sets):
 
 
 def compare_constants(sets):
-    """What each constant does when it is halved or doubled."""
+    """Return the table of mean AMI with each constant halved and doubled."""
     head = f"d <= {LOW_DIMENSION} | d > {LOW_DIMENSION}"
     lines = [f"| constant | halved: {head} | doubled: {head} |", "|---|---|---|---|---|"]
     lines.append("| as they are | " + " | ".join(2 * mean_scores(sets)) + " |")
