@@ -32,8 +32,8 @@ from cns_dask.smoothing.borders import NEAR_LINE, join_without_border
 from cns_dask.smoothing.communities import merged_links
 
 #: Depths, in standard errors, below which parts are joined, one after the other: clear cases first, so that a small
-#: part is not joined to a piece of the body that is still too small to show a border. The last one decides: data
-#: without clusters (300 to 20 000 rows, 2 to 50 features) had at most 3.0.
+#: part is not joined to a piece of the body that is still too small to show a border. The last one decides: with it
+#: 317 of 324 draws without clusters (300 to 20 000 rows, 2 to 50 features) are one cluster.
 LEVELS = 0.5, 1.0, 1.5, 2.5
 #: Depth of all borders of an island that has links with several clusters. Pieces of the borders between touching
 #: Gaussians had at most 2.9, seldom 3.9, clusters of 1 % of the rows at least 3.7. In few features they must show among

@@ -457,7 +457,9 @@ def _by_communities(basis: Basis, selection: str) -> tuple[Choice, str] | None:
 
 
 def _why_communities(found: Communities) -> str:
-    return "the graph is more modular than that of data without clusters" if found.stand else "borders in density separate"
+    return (
+        "the graph is more modular than that of data without clusters" if found.stand else "borders in density separate"
+    )
 
 
 def _with_number(basis: Basis, selection: str, paper: Choice, scales: Choice | None, n_clusters: int) -> Choice:
